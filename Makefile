@@ -1,0 +1,58 @@
+# Cleave. `make help` lists the targets.
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+TOOLS         := $(CURDIR)/.tools
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-v2.14.0
+VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+BENCHTIME     ?= 0.2s
+BENCHCOUNT    ?= 3
+
+.PHONY: build dev test check bench fmt vet lint golden help clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+build: ## build bin/cleave
+	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/cleave ./cmd/cleave
+
+dev: build ## build, then show what runs today (the local cluster is not built yet)
+	@scripts/install-postgres.sh
+	@bin/cleave placement simulate
+	@echo
+	@echo "That was placement at work. A local sharded cluster under this command is the next thing to be built: see README.md, Status."
+
+test: ## install what is missing and run every test, with the race detector
+	scripts/install-postgres.sh
+	CLEAVE_REQUIRE_POSTGRES=1 go test -race -timeout 20m ./...
+	cd bench && go vet ./... && go test -run . ./...
+
+check: fmt vet lint ## format, vet, lint, fast tests
+	go test -short ./...
+
+fmt: ## fail if a file is not formatted
+	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
+
+vet:
+	go vet ./...
+
+lint: $(GOLANGCI_LINT)
+	$(GOLANGCI_LINT) run ./...
+	cd bench && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+
+$(GOLANGCI_LINT):
+	mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.14.0
+	mv $(TOOLS)/golangci-lint $@
+
+bench: ## benchmarks, as ratios against peers measured in the same run
+	cd bench && go run ./cmd/ratios -benchtime $(BENCHTIME) -count $(BENCHCOUNT)
+
+golden: ## regenerate the golden hash vectors with a real PostgreSQL
+	scripts/install-postgres.sh
+	placement/key/testdata/generate.sh placement/key/testdata
+
+clean: ## remove what was built
+	rm -rf bin $(TOOLS)
