@@ -1,0 +1,95 @@
+package placement_test
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cleavedb/cleave/placement"
+)
+
+func TestMeasure(t *testing.T) {
+	f := placement.Measure([]float64{2, 4, 4, 6})
+	want := placement.Figures{Shards: 4, Total: 16, Mean: 4, Std: math.Sqrt2, Min: 2, Max: 6, Entropy: f.Entropy}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Error(diff)
+	}
+	// -⅛·log2(⅛) - 2·¼·log2(¼) - ⅜·log2(⅜)
+	if want := 0.375 + 1 + 0.375*math.Log2(8.0/3); math.Abs(f.Entropy-want) > 1e-12 {
+		t.Errorf("entropy %v, want %v", f.Entropy, want)
+	}
+	if f.Skew() != 3 || f.Peak() != 1.5 {
+		t.Errorf("skew %v, peak %v", f.Skew(), f.Peak())
+	}
+	even := placement.Measure([]float64{5, 5, 5, 5})
+	if even.Evenness() != 1 || even.Skew() != 1 || even.Std != 0 {
+		t.Errorf("an even spread: %+v", even)
+	}
+	if idle := placement.Measure([]float64{0, 5}); !math.IsInf(idle.Skew(), 1) {
+		t.Errorf("skew with an idle shard is %v", idle.Skew())
+	}
+	if none := placement.Measure([]float64{0, 0}); none.Skew() != 1 || math.IsNaN(none.Entropy) {
+		t.Errorf("figures of nothing: %+v", none)
+	}
+}
+
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden placements")
+
+// TestPlacementsNeverChange holds every algorithm to what it gave before, on every platform: a change here would move
+// people's data.
+func TestPlacementsNeverChange(t *testing.T) {
+	var got strings.Builder
+	weights := []float64{1, 2, 0.5}
+	for _, info := range placement.Algorithms() {
+		for _, n := range []int{1, 7, 20} {
+			shards := placement.Numbered("shard-", n)
+			for i := range shards {
+				if info.Weighted {
+					shards[i].Weight = weights[i%3]
+				}
+			}
+			a := algorithm(t, info.Name, placement.Config{})
+			fmt.Fprintf(&got, "%s %d keys %016x ranges %016x\n", info.Name, n,
+				fingerprint(keysOf(t, a, shards)), fingerprint(rangesOf(t, a, nil, shards)))
+		}
+	}
+	const file = "testdata/placements.txt"
+	if *rewrite {
+		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func fingerprint(p placement.Placer) uint64 {
+	sum := fnv.New64a()
+	for h := range hashes(keyCount) {
+		fmt.Fprintln(sum, p.Place(h))
+	}
+	return sum.Sum64()
+}
+
+func TestCompareCountsByName(t *testing.T) {
+	before, after := placement.Named("a", "b"), placement.Named("b", "a")
+	c, err := placement.NewChange(algorithm(t, "rendezvous", placement.Config{}), placement.KeyLevel, 0, before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := placement.Compare(c, hashes(1000))
+	if o.Overlap() != 1 || o.Keys != 1000 || o.CountsBefore[0] != o.CountsAfter[1] {
+		t.Errorf("the same shards in another order: %+v", o)
+	}
+}

@@ -1,0 +1,278 @@
+package key
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Value is one value of one key type: what a key column holds.
+type Value struct {
+	typ    Type
+	number int64  // integers; days; microseconds
+	bytes  string // text, uuid, bytea
+}
+
+// Type returns the type that the value was parsed as.
+func (v Value) Type() Type { return v.typ }
+
+// Hash returns the value's hash, with the seed or the hash of the key's previous column.
+func (v Value) Hash(seed uint64) uint64 {
+	switch v.typ {
+	case Bigint, Integer, Smallint:
+		return HashInt(v.number, seed)
+	case Text, Varchar:
+		return HashText(v.bytes, seed)
+	case UUID:
+		return HashUUID([16]byte([]byte(v.bytes)), seed)
+	case Date:
+		return HashDate(int32(v.number), seed)
+	case Timestamptz:
+		return HashTimestamptz(v.number, seed)
+	case Bytea:
+		return arrayOfOne(bytesExtended(v.bytes, seed))
+	default:
+		panic("key: hash of a Value that did not come from Parse")
+	}
+}
+
+// AppendOrdered appends the value's ordered encoding.
+func (v Value) AppendOrdered(dst []byte) []byte {
+	switch v.typ {
+	case Bigint, Integer, Smallint, Date, Timestamptz:
+		return AppendInt(dst, v.number)
+	case Text, Varchar:
+		return AppendText(dst, v.bytes)
+	case UUID:
+		return append(dst, v.bytes...)
+	case Bytea:
+		return AppendBytea(dst, []byte(v.bytes))
+	default:
+		panic("key: order of a Value that did not come from Parse")
+	}
+}
+
+// Parse reads a value in the form in which PostgreSQL prints it with its default settings (ISO dates, hex bytea).
+func (t Type) Parse(s string) (Value, error) {
+	v, err := t.parse(s)
+	if err != nil {
+		return Value{}, fmt.Errorf("invalid %s key %q: %w", t, s, err)
+	}
+	v.typ = t
+	return v, nil
+}
+
+func (t Type) parse(s string) (Value, error) {
+	switch t {
+	case Bigint:
+		return parseInt(s, 64)
+	case Integer:
+		return parseInt(s, 32)
+	case Smallint:
+		return parseInt(s, 16)
+	case Text, Varchar:
+		return parseText(s)
+	case UUID:
+		return parseUUID(s)
+	case Date:
+		return parseDate(s)
+	case Timestamptz:
+		return parseTimestamptz(s)
+	case Bytea:
+		return parseBytea(s)
+	default:
+		return Value{}, errors.New("unknown key type")
+	}
+}
+
+func parseInt(s string, bitSize int) (Value, error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(s), 10, bitSize)
+	if err != nil {
+		return Value{}, errors.Unwrap(err)
+	}
+	return Value{number: n}, nil
+}
+
+func parseText(s string) (Value, error) {
+	if !utf8.ValidString(s) {
+		return Value{}, errors.New("not valid UTF-8")
+	}
+	if strings.IndexByte(s, 0) >= 0 {
+		return Value{}, errors.New("PostgreSQL text cannot hold a NUL")
+	}
+	return Value{bytes: s}, nil
+}
+
+func parseUUID(s string) (Value, error) {
+	digits := strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}"), "-", "")
+	raw, err := hex.DecodeString(digits)
+	if err != nil || len(raw) != 16 {
+		return Value{}, errors.New("a uuid has 32 hexadecimal digits")
+	}
+	return Value{bytes: string(raw)}, nil
+}
+
+func parseBytea(s string) (Value, error) {
+	digits, ok := strings.CutPrefix(s, `\x`)
+	if !ok {
+		return Value{}, errors.New(`a bytea is written \x and hexadecimal digits`)
+	}
+	raw, err := hex.DecodeString(digits)
+	if err != nil {
+		return Value{}, err
+	}
+	return Value{bytes: string(raw)}, nil
+}
+
+// epochDays is 2000-01-01, where PostgreSQL counts from, in days since 1970-01-01.
+const epochDays = 10957
+
+// PostgreSQL's dates run from 4714-11-24 BC to 5874897-12-31, its timestamps to 294276-12-31.
+const (
+	firstDay = -2451545
+	lastDay  = 2145031948
+	// firstMicro and endMicro are PostgreSQL's MIN_TIMESTAMP and END_TIMESTAMP.
+	firstMicro = -211813488000000000
+	endMicro   = 9223371331200000000
+)
+
+func parseDate(s string) (Value, error) {
+	switch strings.ToLower(s) {
+	case "infinity":
+		return Value{number: math.MaxInt32}, nil
+	case "-infinity":
+		return Value{number: math.MinInt32}, nil
+	}
+	text, bc := strings.CutSuffix(s, " BC")
+	days, err := parseDay(text, bc)
+	if err != nil {
+		return Value{}, err
+	}
+	return Value{number: days}, nil
+}
+
+// parseDay reads YYYY-MM-DD with a year of four or more digits and returns days since 2000-01-01.
+func parseDay(s string, bc bool) (int64, error) {
+	parts := strings.Split(s, "-")
+	if len(parts) != 3 || len(parts[0]) < 4 || len(parts[1]) != 2 || len(parts[2]) != 2 {
+		return 0, errors.New("a date is written YYYY-MM-DD")
+	}
+	var fields [3]int
+	for i, p := range parts {
+		n, err := strconv.ParseUint(p, 10, 31)
+		if err != nil {
+			return 0, errors.New("a date is written YYYY-MM-DD")
+		}
+		fields[i] = int(n)
+	}
+	year, month, day := fields[0], fields[1], fields[2]
+	if year == 0 {
+		return 0, errors.New("there is no year 0")
+	}
+	if bc {
+		year = 1 - year
+	}
+	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) {
+		return 0, errors.New("no such day")
+	}
+	days := civilDays(int64(year), int64(month), int64(day)) - epochDays
+	if days < firstDay || days > lastDay {
+		return 0, errors.New("out of PostgreSQL's range")
+	}
+	return days, nil
+}
+
+func daysIn(year, month int) int {
+	return time.Date(2000+((year%400)+400)%400, time.Month(month)+1, 0, 0, 0, 0, 0, time.UTC).Day()
+}
+
+// civilDays counts days since 1970-01-01 in the proleptic Gregorian calendar. The year is counted from 1 March, so that
+// the leap day is its last, and the calendar repeats every 400 years (146,097 days).
+func civilDays(year, month, day int64) int64 {
+	if month <= 2 {
+		year--
+		month += 12
+	}
+	era := year / 400
+	if year < 0 {
+		era = (year - 399) / 400
+	}
+	yearOfEra := year - era*400
+	dayOfYear := (153*(month-3)+2)/5 + day - 1
+	return era*146097 + yearOfEra*365 + yearOfEra/4 - yearOfEra/100 + dayOfYear - 719468
+}
+
+func parseTimestamptz(s string) (Value, error) {
+	switch strings.ToLower(s) {
+	case "infinity":
+		return Value{number: math.MaxInt64}, nil
+	case "-infinity":
+		return Value{number: math.MinInt64}, nil
+	}
+	text, bc := strings.CutSuffix(s, " BC")
+	date, clock, ok := strings.Cut(text, " ")
+	if !ok {
+		date, clock, ok = strings.Cut(text, "T")
+	}
+	if !ok {
+		return Value{}, errors.New("a timestamptz is written YYYY-MM-DD HH:MM:SS[.ffffff]+ZZ")
+	}
+	days, err := parseDay(date, bc)
+	if err != nil {
+		return Value{}, err
+	}
+	micros, err := parseClock(clock)
+	if err != nil {
+		return Value{}, err
+	}
+	if days > endMicro/microsPerDay {
+		return Value{}, errors.New("out of PostgreSQL's range")
+	}
+	// Days alone can reach just past the least representable value, so the sum is checked in halves that cannot wrap.
+	total := days*microsPerDay + micros
+	if total < firstMicro || total >= endMicro {
+		return Value{}, errors.New("out of PostgreSQL's range")
+	}
+	return Value{number: total}, nil
+}
+
+const microsPerDay = 24 * 60 * 60 * 1_000_000
+
+// parseClock reads HH:MM:SS[.ffffff] and the offset from UTC that must follow, and returns microseconds in UTC.
+func parseClock(s string) (int64, error) {
+	sign := strings.LastIndexAny(s, "+-Z")
+	if sign < 0 {
+		return 0, errors.New("the offset from UTC is missing")
+	}
+	clock, zone := s[:sign], s[sign:]
+	_, fraction, _ := strings.Cut(clock, ".")
+	t, err := time.Parse("15:04:05.999999", clock)
+	if err != nil || len(fraction) > 6 {
+		return 0, errors.New("a time is written HH:MM:SS[.ffffff]")
+	}
+	offset, err := parseOffset(zone)
+	if err != nil {
+		return 0, err
+	}
+	ofDay := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +
+		time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
+	return (ofDay - offset).Microseconds(), nil
+}
+
+func parseOffset(zone string) (time.Duration, error) {
+	if zone == "Z" {
+		return 0, nil
+	}
+	for _, layout := range []string{"-07", "-07:00", "-0700", "-07:00:00"} {
+		if t, err := time.Parse(layout, zone); err == nil {
+			_, seconds := t.Zone()
+			return time.Duration(seconds) * time.Second, nil
+		}
+	}
+	return 0, errors.New("the offset from UTC is written +HH, +HH:MM or Z")
+}
