@@ -41,6 +41,15 @@ func (m minimal) Ranges(from *Map, shards []Shard) (*Map, error) {
 	return leastMovement(from, shards, q), nil
 }
 
+// LeastMovement returns how much of the space has to move, whatever the plan, to get from this map to perfect balance over
+// these shards.
+func LeastMovement(from *Map, shards []Shard) (Extent, error) {
+	if err := checkShards(shards); err != nil {
+		return Extent{}, err
+	}
+	return from.Diff(leastMovement(from, shards, newQuotas(shards, 0))).Extent, nil
+}
+
 // quotas are the shards' fair shares in units.
 type quotas struct {
 	unit     Extent

@@ -43,16 +43,23 @@ type weightedScorer struct {
 	weights []float64
 }
 
+// uniform is a number strictly between 0 and 1 from the key's and the shard's hash: 52 bits and a half.
+func (s weightedScorer) uniform(hash uint64, shard int) float64 {
+	return (float64(s.score(hash, shard)>>12) + 0.5) / (1 << 52)
+}
+
 // distance is the inverse of the score: the lowest wins.
 func (s weightedScorer) distance(hash uint64, shard int) float64 {
-	// 52 bits and a half: u lies strictly between 0 and 1.
-	u := (float64(s.score(hash, shard)>>12) + 0.5) / (1 << 52)
-	return minusLog(u) / s.weights[shard]
+	return minusLog(s.uniform(hash, shard)) / s.weights[shard]
 }
 
 func (s weightedScorer) Place(hash uint64) int {
 	best, lowest := 0, s.distance(hash, 0)
 	for i := 1; i < len(s.weights); i++ {
+		// -ln(u) is more than 1-u: most shards are out of the running before any logarithm is taken.
+		if 1-s.uniform(hash, i) > float64(lowest*s.weights[i]) {
+			continue
+		}
 		if d := s.distance(hash, i); d < lowest {
 			best, lowest = i, d
 		}

@@ -12,15 +12,21 @@ import (
 // initialState is what the three words start from, before the length is added.
 const initialState = 0x9e3779b9 + 3923095
 
-// bytesExtended is PostgreSQL's hash_bytes_extended.
-func bytesExtended[B ~string | ~[]byte](k B, seed uint64) uint64 {
-	a := uint32(initialState + len(k))
-	b, c := a, a
+// begin returns the initial state for a key of this length. PostgreSQL, too, takes the length modulo 2^32.
+func begin(length int, seed uint64) (a, b, c uint32) {
+	a = uint32(initialState + length)
+	b, c = a, a
 	if seed != 0 {
 		a += uint32(seed >> 32)
 		b += uint32(seed)
 		a, b, c = mix(a, b, c)
 	}
+	return a, b, c
+}
+
+// bytesExtended is PostgreSQL's hash_bytes_extended.
+func bytesExtended[B ~string | ~[]byte](k B, seed uint64) uint64 {
+	a, b, c := begin(len(k), seed)
 	for len(k) >= 12 {
 		a += word(k[0:4])
 		b += word(k[4:8])
@@ -46,13 +52,7 @@ func bytesExtended[B ~string | ~[]byte](k B, seed uint64) uint64 {
 
 // uuidExtended is bytesExtended for sixteen bytes: one round and a tail of one word.
 func uuidExtended(k *[16]byte, seed uint64) uint64 {
-	a := uint32(initialState + 16)
-	b, c := a, a
-	if seed != 0 {
-		a += uint32(seed >> 32)
-		b += uint32(seed)
-		a, b, c = mix(a, b, c)
-	}
+	a, b, c := begin(16, seed)
 	a += binary.LittleEndian.Uint32(k[0:])
 	b += binary.LittleEndian.Uint32(k[4:])
 	c += binary.LittleEndian.Uint32(k[8:])
@@ -63,13 +63,7 @@ func uuidExtended(k *[16]byte, seed uint64) uint64 {
 
 // uint32Extended is PostgreSQL's hash_bytes_uint32_extended.
 func uint32Extended(k uint32, seed uint64) uint64 {
-	a := uint32(initialState + 4)
-	b, c := a, a
-	if seed != 0 {
-		a += uint32(seed >> 32)
-		b += uint32(seed)
-		a, b, c = mix(a, b, c)
-	}
+	a, b, c := begin(4, seed)
 	a += k
 	return final(a, b, c)
 }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cleave",
+		Short: "Many PostgreSQL servers as one database",
+		Long: `cleave, v.: to split apart; to hold together.
+
+Cleave turns many PostgreSQL servers into one database. This binary has all of it;
+what works today is placement: which key lives on which shard, what a change of
+shards would move, and how the algorithms compare.`,
+		Example: `  cleave placement compare --before 20 --after 21
+  cleave placement plan --shards 1000 --add 50
+  cleave placement draw --shards 12 --output ring.svg`,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs,
+		RunE:          helpOrUnknown,
+	}
+	root.SetVersionTemplate("cleave {{.Version}}\n")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrongInput(err) })
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.AddCommand(newPlacement())
+	return root
+}
+
+// helpOrUnknown is what a command with subcommands does when none was named: help, or a clear word about one that does
+// not exist.
+func helpOrUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := fmt.Sprintf("'%s --help' lists the commands", cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("did you mean %q?", near[0])
+	}
+	return wrongInputf("unknown command %q for %q: %s", args[0], cmd.CommandPath(), hint)
+}
+
+// noArgs refuses arguments that are not flags.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return wrongInputf("%s takes no arguments, but got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}

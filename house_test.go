@@ -1,0 +1,167 @@
+// Package cleave_test holds the rules of the house that no compiler knows: every package explains itself, and imports
+// run in one direction only.
+package cleave_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/cleavedb/cleave"
+
+// goFile is one parsed file: where it is, and what its top says.
+type goFile struct {
+	path   string // from the root, with slashes
+	syntax *ast.File
+}
+
+func (f goFile) folder() string { return path.Dir(f.path) }
+
+func (f goFile) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+func (f goFile) imports() []string {
+	imports := make([]string, len(f.syntax.Imports))
+	for i, spec := range f.syntax.Imports {
+		imports[i], _ = strconv.Unquote(spec.Path.Value)
+	}
+	return imports
+}
+
+// goFiles parses the import clauses of every Go file, of the benchmark module too.
+func goFiles(t *testing.T) []goFile {
+	t.Helper()
+	var files []goFile
+	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && (entry.Name() == "testdata" || len(entry.Name()) > 1 && strings.HasPrefix(entry.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		syntax, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly|parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		files = append(files, goFile{filepath.ToSlash(name), syntax})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestEveryPackageExplainsItself asks each package for a comment that says more than its name.
+func TestEveryPackageExplainsItself(t *testing.T) {
+	const leastWords = 12
+	words := map[string]int{}
+	for _, f := range goFiles(t) {
+		words[f.folder()] = max(words[f.folder()], 0)
+		if f.syntax.Doc != nil {
+			words[f.folder()] = max(words[f.folder()], len(strings.Fields(f.syntax.Doc.Text())))
+		}
+	}
+	if len(words) < 4 {
+		t.Fatalf("only %d packages were found", len(words))
+	}
+	for folder, n := range words {
+		if n < leastWords {
+			t.Errorf("package %s has a comment of %d words; say what it does, what it does not, what it guarantees, what is safe for concurrent use, where to start reading", folder, n)
+		}
+	}
+}
+
+// importRule says what a part of the tree must not import, and why.
+type importRule struct {
+	within  string // a folder, and all below it
+	may     []string
+	because string
+}
+
+// external stands for every module but ours and the standard library.
+const external = "other modules"
+
+// importRules: a folder imports of ours only what is listed here, and other modules only if it says so.
+var importRules = []importRule{
+	{
+		within: "placement", may: []string{"placement", external},
+		because: "it is a library for other programs: what places a cache's keys must not bring a database router along",
+	},
+	{
+		within: "shardmap", because: "it is a library for other programs, small enough to need nothing but the standard library",
+	},
+	{
+		within: "idgen", because: "it is a library for other programs, small enough to need nothing but the standard library",
+	},
+}
+
+// externalRules: which of other modules may be imported where.
+var externalRules = []importRule{
+	{
+		within: "placement/hash", may: []string{"github.com/dchest/siphash", "github.com/twmb/murmur3", "github.com/zeebo/xxh3"},
+		because: "the hash functions to compare with are other people's, and only who compares pays for them",
+	},
+	{
+		within: "placement", because: "deciding where a key lives needs arithmetic, not dependencies",
+	},
+}
+
+func TestImportsRunInOneDirection(t *testing.T) {
+	checked := 0
+	for _, f := range goFiles(t) {
+		for _, imported := range f.imports() {
+			checked++
+			checkImport(t, f, imported)
+		}
+	}
+	if checked < 50 {
+		t.Fatalf("only %d imports were found", checked)
+	}
+}
+
+func checkImport(t *testing.T, f goFile, imported string) {
+	t.Helper()
+	if ours, ok := strings.CutPrefix(imported, module+"/"); ok {
+		if rule := ruleFor(importRules, f); rule != nil && !slices.ContainsFunc(append(rule.may, rule.within), func(p string) bool { return below(ours, p) }) {
+			t.Errorf("%s imports %s; %s does not, because %s", f.path, imported, rule.within, rule.because)
+		}
+		if strings.HasPrefix(ours, "cmd/") || ours == "bench" || strings.HasPrefix(ours, "bench/") {
+			t.Errorf("%s imports %s, which is a program: nothing stands on programs", f.path, imported)
+		}
+		return
+	}
+	if !strings.Contains(strings.SplitN(imported, "/", 2)[0], ".") {
+		return // the standard library
+	}
+	if rule := ruleFor(importRules, f); rule != nil && !slices.Contains(rule.may, external) && !f.isTest() {
+		t.Errorf("%s imports %s; %s does not, because %s", f.path, imported, rule.within, rule.because)
+	}
+	if rule := ruleFor(externalRules, f); rule != nil && !slices.Contains(rule.may, imported) && !f.isTest() {
+		t.Errorf("%s imports %s; %s does not, because %s", f.path, imported, rule.within, rule.because)
+	}
+}
+
+// ruleFor returns the first rule for the file's folder.
+func ruleFor(rules []importRule, f goFile) *importRule {
+	for i := range rules {
+		if below(f.folder(), rules[i].within) {
+			return &rules[i]
+		}
+	}
+	return nil
+}
+
+func below(folder, parent string) bool {
+	return folder == parent || strings.HasPrefix(folder, parent+"/")
+}
