@@ -4,12 +4,13 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := help
 
 TOOLS         := $(CURDIR)/.tools
+POSTGRES      := /tmp/cleave-postgres
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-v2.14.0
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BENCHTIME     ?= 0.2s
 BENCHCOUNT    ?= 3
 
-.PHONY: build dev test check bench fmt vet lint golden help clean
+.PHONY: build dev test versions check bench fmt vet lint golden help clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,6 +28,12 @@ test: ## install what is missing and run every test, with the race detector
 	scripts/install-postgres.sh
 	CLEAVE_REQUIRE_POSTGRES=1 go test -race -timeout 20m ./...
 	cd bench && go vet ./... && go test -run . ./...
+
+versions: ## hold the hash functions against PostgreSQL 14 to 18 (downloads their binaries)
+	for version in 14 15 16 17 18; do \
+	  echo "PostgreSQL $$version"; \
+	  CLEAVE_PG_BIN=$$(scripts/other-postgres.sh $$version $(POSTGRES)) go test -count=1 -run EveryServer ./placement/key; \
+	done
 
 check: fmt vet lint ## format, vet, lint, fast tests
 	go test -short ./...
