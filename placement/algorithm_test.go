@@ -337,16 +337,14 @@ func TestBalancerBoundsLiveLoads(t *testing.T) {
 func TestBalancerFollowsTheRing(t *testing.T) {
 	shards := placement.Numbered("cache-", 7)
 	ring := keysOf(t, algorithm(t, "ring", placement.Config{}), shards)
-	for h := range hashes(2000) {
-		b, err := placement.NewBalancer(shards, placement.Config{LoadFactor: 1e9})
-		if err != nil {
-			t.Fatal(err)
-		}
+	b, err := placement.NewBalancer(shards, placement.Config{LoadFactor: 1e9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The last hash lies after the last point, where the ring closes.
+	for _, h := range append(slices.Collect(hashes(2000)), math.MaxUint64) {
 		if got, want := b.Acquire(h), ring.Place(h); got != want {
 			t.Fatalf("key %#x: balancer %d, ring %d", h, got, want)
-		}
-		if h%16 == 0 {
-			break
 		}
 	}
 }
@@ -423,5 +421,34 @@ func TestReplicaSetsOutliveOtherShards(t *testing.T) {
 				t.Fatalf("%s: replicas were %v, are %v", name, was, is)
 			}
 		}
+	}
+}
+
+// TestAPointOwnsUpToItself: a key exactly at a point belongs to it, the next hash to the point that follows.
+func TestAPointOwnsUpToItself(t *testing.T) {
+	at := map[string]uint64{"a-vnode-0": 1000 << 32, "b-vnode-0": 2000 << 32}
+	config := placement.Config{VirtualNodes: 1, NodeHash: func(label string) uint64 { return at[label] }}
+	for name, last := range map[string]uint64{"ring": 1000 << 32, "ring32": 1000<<32 | 0xffffffff} {
+		m := rangesOf(t, algorithm(t, name, config), nil, placement.Named("a", "b"))
+		for h, want := range map[uint64]string{0: "a", last: "a", last + 1: "b", 2000 << 32: "b", 2001 << 32: "a", math.MaxUint64: "a"} {
+			if got := m.Owner(h); got != want {
+				t.Errorf("%s: %#x belongs to %s, want %s", name, h, got, want)
+			}
+		}
+	}
+}
+
+// TestSlotsStayWhole: from a map that knows no slots, even slots come out whole and evenly counted.
+func TestSlotsStayWhole(t *testing.T) {
+	shards := placement.Numbered("shard-", 6)
+	from := rangesOf(t, algorithm(t, "ring", placement.Config{}), nil, shards)
+	m := rangesOf(t, algorithm(t, "slots", placement.Config{Slots: 64}), from, shards)
+	for r := range m.All() {
+		if r.Lo%(1<<58) != 0 {
+			t.Fatalf("range %v cuts a slot", r.Range)
+		}
+	}
+	if f := m.Figures(); f.Max-f.Min > 1.0/64 {
+		t.Errorf("shares from %v to %v", f.Min, f.Max)
 	}
 }

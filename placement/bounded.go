@@ -57,7 +57,7 @@ func (b bounded) Ranges(_ *Map, shards []Shard) (*Map, error) {
 	return mapOf(l.compact()), nil
 }
 
-// limits is each shard's fair share times the load factor, rounded up, and no more than everything.
+// limits is each shard's fair share times the load factor, rounded up.
 func (b bounded) limits(shards []Shard) []Extent {
 	weights, total := integerWeights(shards)
 	factor := new(big.Rat).SetFloat64(b.LoadFactor)
@@ -67,9 +67,6 @@ func (b bounded) limits(shards []Shard) []Extent {
 		share.Mul(share, factor)
 		whole := new(big.Int).Quo(share.Num(), share.Denom())
 		limits[i] = extentOf(whole.Add(whole, big.NewInt(1)))
-		if limits[i].Cmp(WholeSpace) > 0 {
-			limits[i] = WholeSpace
-		}
 	}
 	return limits
 }

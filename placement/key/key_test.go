@@ -70,8 +70,8 @@ func TestEncodingKeepsTheOrder(t *testing.T) {
 		}
 		draw := func(label string) (row, []byte) {
 			r := row{
-				text: rapid.StringOfN(rapid.RuneFrom([]rune("\x01ab漢")), 0, 4, -1).Draw(t, label),
-				raw:  rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 0xff}), 0, 4).Draw(t, label),
+				text: rapid.StringOfN(rapid.RuneFrom([]rune("\x01漢")), 0, 2, -1).Draw(t, label),
+				raw:  rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 0xff}), 0, 3).Draw(t, label),
 				n:    rapid.OneOf(rapid.Int64(), rapid.Int64Range(-2, 2)).Draw(t, label),
 			}
 			return r, key.AppendInt(key.AppendBytea(key.AppendText(nil, r.text), r.raw), r.n)
