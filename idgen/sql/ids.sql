@@ -1,0 +1,165 @@
+-- Ids with the same layout as those made in Go: {{layout}}, generator {{generator}}.
+-- Safe to run again. Run it as the role that shall own the functions; other roles need
+--   GRANT USAGE ON SCHEMA {{schema}} TO ...; GRANT EXECUTE ON FUNCTION {{schema}}.next_id(bigint) TO ...;
+
+CREATE SCHEMA IF NOT EXISTS {{schema}};
+
+-- Ids of two layouts in one database could be equal, so another layout than the one that is here is refused.
+DO $check$
+DECLARE
+  present text;
+BEGIN
+  IF pg_catalog.to_regprocedure('{{schema}}.id_layout()') IS NULL THEN
+    RETURN;
+  END IF;
+  EXECUTE 'SELECT {{schema}}.id_layout()' INTO present;
+  IF present OPERATOR(pg_catalog.<>) '{{layout}}' THEN
+    RAISE EXCEPTION 'this database makes ids with another layout'
+      USING ERRCODE = '55000',
+            DETAIL = pg_catalog.format('It has "%s", asked for was "%s".', present, '{{layout}}'),
+            HINT = 'A layout cannot be changed once there are ids: use another schema for other tables.';
+  END IF;
+END
+$check$;
+
+CREATE OR REPLACE FUNCTION {{schema}}.id_layout() RETURNS text
+  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN '{{layout}}';
+COMMENT ON FUNCTION {{schema}}.id_layout() IS 'the layout of the ids made here';
+
+-- Reading the parts of an id. The bodies are parsed now, with every name qualified, so no search_path can change them, and
+-- a planner may still inline them.
+CREATE OR REPLACE FUNCTION {{schema}}.id_time(id bigint) RETURNS timestamptz
+  LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+  RETURN pg_catalog.to_timestamp(pg_catalog.float8div(pg_catalog.float8(
+    pg_catalog.int8pl(pg_catalog.int8shr(id, {{timeShift}}), {{epochMilli}})), 1000::pg_catalog.float8));
+COMMENT ON FUNCTION {{schema}}.id_time(bigint) IS 'the millisecond in which an id was made';
+
+CREATE OR REPLACE FUNCTION {{schema}}.id_slot(id bigint) RETURNS integer
+  LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+  RETURN pg_catalog.int4(pg_catalog.int8and(pg_catalog.int8shr(id, {{slotShift}}), {{slotMask}}));
+COMMENT ON FUNCTION {{schema}}.id_slot(bigint) IS 'the logical slot of the key of the row with this id';
+
+CREATE OR REPLACE FUNCTION {{schema}}.id_generator(id bigint) RETURNS integer
+  LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+  RETURN pg_catalog.int4(pg_catalog.int8and(pg_catalog.int8shr(id, {{sequenceBits}}), {{generatorMask}}));
+COMMENT ON FUNCTION {{schema}}.id_generator(bigint) IS 'the number of the maker of an id; 0 is a database';
+
+CREATE OR REPLACE FUNCTION {{schema}}.id_sequence(id bigint) RETURNS integer
+  LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+  RETURN pg_catalog.int4(pg_catalog.int8and(id, {{sequenceMask}}));
+COMMENT ON FUNCTION {{schema}}.id_sequence(bigint) IS 'what tells apart the ids of one maker, slot and millisecond';
+
+-- Clocks: the last value of each is the last tick (millisecond and sequence number in one) that an id carries. Slot s uses
+-- clock s modulo {{lanes}}, so that sessions working on different slots seldom wait for each other. Sequences, because what they
+-- count survives a rollback, a crash and a promotion. Nobody but the owner may touch them.
+{{sequences}}
+-- next_id makes an id for a row whose shard key has this hash. The id is greater than every id made here before for the same
+-- slot, whoever made it, whether or not that transaction committed. It raises 55000 when the server's clock is more than
+-- {{maxBackwards}} ms behind the ids already made, 2200H when the layout has ended.
+CREATE OR REPLACE FUNCTION {{schema}}.next_id(hash bigint) RETURNS bigint
+  LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+  slot  bigint;
+  lane  integer;
+  clock regclass;
+  milli bigint;
+  last  bigint;
+  tick  bigint;
+  ahead bigint;
+BEGIN
+  IF hash IS NULL THEN
+    RAISE EXCEPTION 'cannot make an id for a row without a key hash' USING ERRCODE = '22004';
+  END IF;
+  slot  := {{slotOfHash}};
+  lane  := slot % {{lanes}};
+  clock := ('{{schema}}.id_clock_' || lane)::regclass;
+
+  -- The lock is needed for some microseconds, not until the transaction ends. A transaction-level advisory lock is given
+  -- back when the block it was taken in is rolled back, while what happened to a sequence stays: so the block ends with an
+  -- exception, always. Whatever else ends it (a cancelled query, a closed connection) gives the lock back as well.
+  BEGIN
+    PERFORM pg_advisory_xact_lock({{lockClass}}, lane);
+    milli := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint - {{epochMilli}};
+    last  := coalesce(pg_sequence_last_value(clock), -1);
+    tick  := greatest(last + 1, milli << {{sequenceBits}});
+    ahead := (tick >> {{sequenceBits}}) - milli;
+    -- Looked at before the tick is taken: refused calls must not push the clock further ahead.
+    IF ahead > {{maxBackwards}} THEN
+      RAISE EXCEPTION 'the server''s clock is % ms behind the ids already made', ahead
+        USING ERRCODE = '55000',
+              DETAIL = 'At most {{maxBackwards}} ms is waited for.',
+              HINT = 'Was the clock set back? Ids can be made again once it has caught up.';
+    END IF;
+    IF milli >= {{endMilli}} OR tick > {{lastTick}} THEN
+      RAISE EXCEPTION 'the id layout has ended'
+        USING ERRCODE = '2200H', DETAIL = 'The layout is {{layout}}.';
+    END IF;
+    -- Both leave the sequence at this tick; nextval writes WAL only once in 32 times.
+    IF tick = last + 1 THEN
+      tick := nextval(clock);
+    ELSE
+      tick := setval(clock, tick);
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'CLID0';
+  EXCEPTION WHEN SQLSTATE 'CLID0' THEN
+    NULL;
+  END;
+
+  -- A burst may run ahead of the clock a little; beyond that the session waits, now that it holds nothing that others need.
+  IF ahead > {{maxLead}} THEN
+    PERFORM pg_sleep((ahead - {{maxLead}}) / 1000.0);
+  END IF;
+  RETURN ((tick >> {{sequenceBits}}) << {{timeShift}}) | (slot << {{slotShift}}) | {{generatorBits}} | (tick & {{sequenceMask}});
+END
+$body$;
+COMMENT ON FUNCTION {{schema}}.next_id(bigint) IS 'makes an id for a row whose shard key has this hash';
+REVOKE ALL ON FUNCTION {{schema}}.next_id(bigint) FROM PUBLIC;
+
+-- id_high_water returns the start of the first millisecond that is later than every id made here.
+CREATE OR REPLACE FUNCTION {{schema}}.id_high_water() RETURNS timestamptz
+  LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+  SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+  last bigint := -1;
+BEGIN
+  FOR lane IN 0 .. {{lanes}} - 1 LOOP
+    last := greatest(last, pg_sequence_last_value(('{{schema}}.id_clock_' || lane)::regclass));
+  END LOOP;
+  RETURN to_timestamp(((last >> {{sequenceBits}}) + 1 + {{epochMilli}}) / 1000::float8);
+END
+$body$;
+COMMENT ON FUNCTION {{schema}}.id_high_water() IS 'the start of the first millisecond later than every id made here';
+REVOKE ALL ON FUNCTION {{schema}}.id_high_water() FROM PUBLIC;
+
+-- id_raise_floor makes sure that no id made here from now on carries an earlier time, and returns how far that time is
+-- ahead of the clock (negative when it is behind). It never lowers anything. Call it in a transaction of its own: it
+-- holds up the making of ids until that ends.
+CREATE OR REPLACE FUNCTION {{schema}}.id_raise_floor(not_before timestamptz) RETURNS interval
+  LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE STRICT
+  SET search_path = pg_catalog, pg_temp
+AS $body$
+DECLARE
+  milli bigint := ceil(date_part('epoch', not_before) * 1000)::bigint - {{epochMilli}};
+  tick  bigint := (milli << {{sequenceBits}}) - 1;
+  clock regclass;
+BEGIN
+  IF milli > {{endMilli}} THEN
+    RAISE EXCEPTION 'the floor is after the end of the id layout'
+      USING ERRCODE = '22008', DETAIL = 'The layout is {{layout}}.';
+  END IF;
+  FOR lane IN 0 .. {{lanes}} - 1 LOOP
+    clock := ('{{schema}}.id_clock_' || lane)::regclass;
+    PERFORM pg_advisory_xact_lock({{lockClass}}, lane);
+    IF tick > coalesce(pg_sequence_last_value(clock), -1) THEN
+      PERFORM setval(clock, tick);
+    END IF;
+  END LOOP;
+  RETURN not_before - clock_timestamp();
+END
+$body$;
+COMMENT ON FUNCTION {{schema}}.id_raise_floor(timestamptz) IS 'from now on no id made here carries an earlier time';
+REVOKE ALL ON FUNCTION {{schema}}.id_raise_floor(timestamptz) FROM PUBLIC;
