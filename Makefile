@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .DEFAULT_GOAL := help
 
 TOOLS         := $(CURDIR)/.tools
-POSTGRES      := /tmp/cleave-postgres
+POSTGRES      ?= $(TOOLS)/postgres
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-v2.14.0
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 BENCHTIME     ?= 0.2s
@@ -27,6 +27,7 @@ dev: build ## build, then show what runs today (the local cluster is not built y
 test: ## install what is missing and run every test, with the race detector
 	scripts/install-postgres.sh
 	CLEAVE_REQUIRE_POSTGRES=1 go test -race -timeout 20m ./...
+	GOARCH=386 go test -short ./placement/...
 	cd bench && go vet ./... && go test -run . ./...
 
 versions: ## hold the hash functions against PostgreSQL 14 to 18 (downloads their binaries)
@@ -43,7 +44,11 @@ fmt: ## fail if a file is not formatted
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 
 vet:
+	go mod tidy -diff
+	cd bench && go mod tidy -diff
 	go vet ./...
+	GOARCH=386 go vet ./placement/... ./shardmap/... ./idgen/...
+	GOARCH=arm64 go vet ./placement/... ./shardmap/... ./idgen/...
 
 lint: $(GOLANGCI_LINT)
 	$(GOLANGCI_LINT) run ./...

@@ -61,35 +61,47 @@ func locate(b *testing.B, impl string, lookup func(k string)) {
 	})
 }
 
-// BenchmarkLocate compares ways from a text key to one of 100 servers. Ours are a ring of 150 virtual nodes a server, the
-// same rendezvous, and 1,024 even slots dealt out in turn, so that every slot is a range of its own.
-func BenchmarkLocate(b *testing.B) {
-	ring, slots := mapBy(b, "ring"), mapBy(b, "modulo")
-	locate(b, "cleave-ring", func(k string) { ring.Lookup(key.HashText(k, 0)) })
-	locate(b, "cleave-slots", func(k string) { slots.Lookup(key.HashText(k, 0)) })
+// peer is somebody else's way from a text key to a server.
+type peer struct {
+	name   string
+	lookup func(k string) string
+}
 
-	locate(b, "go-jump", func(k string) { jump.Hash(key.HashText(k, 0), shardCount) })
-
-	hrw := rendezvous.New(serverNames(), func(s string) uint64 { return key.HashText(s, 0) })
-	locate(b, "go-rendezvous", func(k string) { hrw.Lookup(k) })
-
+// peers have 150 virtual nodes a server where they are rings; serialx has its own number of them. Jump and rendezvous get
+// the same hash function as ours; the others bring one.
+func peers() []peer {
+	names := serverNames()
+	hrw := rendezvous.New(names, func(s string) uint64 { return key.HashText(s, 0) })
 	groupcache := consistenthash.New(virtualNodes, nil)
-	groupcache.Add(serverNames()...)
-	locate(b, "groupcache", func(k string) { groupcache.Get(k) })
-
-	serialx := hashring.New(serverNames())
-	locate(b, "serialx", func(k string) { serialx.GetNode(k) })
-
+	groupcache.Add(names...)
+	serialx := hashring.New(names)
 	stathat := consistent.New()
 	stathat.NumberOfReplicas = virtualNodes
-	stathat.Set(serverNames())
-	locate(b, "stathat", func(k string) { _, _ = stathat.Get(k) })
-
+	stathat.Set(names)
 	zero := hash.NewCustomConsistentHash(virtualNodes, hash.Hash)
-	for _, name := range serverNames() {
+	for _, name := range names {
 		zero.Add(name)
 	}
-	locate(b, "go-zero", func(k string) { zero.Get(k) })
+	return []peer{
+		{"go-jump", func(k string) string { return names[jump.Hash(key.HashText(k, 0), shardCount)] }},
+		{"go-rendezvous", hrw.Lookup},
+		{"groupcache", groupcache.Get},
+		{"serialx", func(k string) string { name, _ := serialx.GetNode(k); return name }},
+		{"stathat", func(k string) string { name, _ := stathat.Get(k); return name }},
+		{"go-zero", func(k string) string { name, _ := zero.Get(k); return name.(string) }},
+	}
+}
+
+// BenchmarkLocate compares ways from a text key to one of 100 servers. Ours are a ring of 150 virtual nodes a server, and
+// 1,024 even slots dealt out in turn, so that every slot is a range of its own.
+func BenchmarkLocate(b *testing.B) {
+	ring, slots := mapBy(b, "ring"), mapBy(b, "modulo")
+	names := serverNames()
+	locate(b, "cleave-ring", func(k string) { _ = names[ring.Lookup(key.HashText(k, 0))] })
+	locate(b, "cleave-slots", func(k string) { _ = names[slots.Lookup(key.HashText(k, 0))] })
+	for _, p := range peers() {
+		locate(b, p.name, func(k string) { p.lookup(k) })
+	}
 }
 
 // BenchmarkLocateHashed leaves the hashing out: from a hash to the shard.
@@ -110,20 +122,13 @@ func BenchmarkLocateHashed(b *testing.B) {
 
 // TestPeersAreUsedRight: a peer that always gives one server would be fast for the wrong reason.
 func TestPeersAreUsedRight(t *testing.T) {
-	groupcache := consistenthash.New(virtualNodes, nil)
-	groupcache.Add(serverNames()...)
-	serialx := hashring.New(serverNames())
-	hrw := rendezvous.New(serverNames(), func(s string) uint64 { return key.HashText(s, 0) })
-	seen := [3]map[string]bool{{}, {}, {}}
-	for _, k := range textKeys {
-		seen[0][groupcache.Get(k)] = true
-		node, _ := serialx.GetNode(k)
-		seen[1][node] = true
-		seen[2][hrw.Lookup(k)] = true
-	}
-	for i, servers := range seen {
-		if len(servers) < shardCount*9/10 {
-			t.Errorf("peer %d uses %d of %d servers", i, len(servers), shardCount)
+	for _, p := range peers() {
+		seen := map[string]bool{}
+		for _, k := range textKeys {
+			seen[p.lookup(k)] = true
+		}
+		if len(seen) < shardCount*9/10 {
+			t.Errorf("%s uses %d of %d servers", p.name, len(seen), shardCount)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 type Placer interface {
 	// Place returns the shard of the key with this hash.
 	Place(hash uint64) int
-	// Replicas appends to dst k distinct shards for the key, the one of Place first. If there are fewer than k shards it
-	// appends them all.
+	// Replicas appends to dst k distinct shards for the key, the one of Place first. If fewer than k shards can be
+	// reached it appends those.
 	Replicas(dst []int, hash uint64, k int) []int
 }
 
@@ -27,7 +27,8 @@ type Algorithm interface {
 	// Keys returns a placer for keys one by one.
 	Keys(shards []Shard) (Placer, error)
 	// Ranges returns the map for these shards. From is the map in force, nil if there is none: an algorithm with memory
-	// starts from it, the others need only the shards. The map's shards are numbered as given.
+	// starts from it, the others need only the shards. What the map's numbers mean, [Map.Shards] says: mostly the shards
+	// as given, but an algorithm that keeps seats leaves them where they were.
 	Ranges(from *Map, shards []Shard) (*Map, error)
 }
 
@@ -85,23 +86,30 @@ type Config struct {
 	// LoadFactor bounds a shard's load under bounded loads to this multiple of its fair share; 1.25 by default, more
 	// than 1.
 	LoadFactor float64
-	// NodeHash hashes the names of shards and virtual nodes; PostgreSQL's hash of the text with seed 0 by default. On the
-	// 2^32 ring its upper half counts.
+	// NodeHash hashes the names of shards and virtual nodes; PostgreSQL's hash of the text with seed 0 by default. It has
+	// to fill all 64 bits, for a ring begins with the upper ones: a 32-bit hash belongs into the upper half.
 	NodeHash func(label string) uint64
 }
+
+// defaultSlots is the usual number of logical shards.
+const defaultSlots = 1024
 
 // Limits that keep a slip of the pen from filling the memory.
 const (
 	maxVirtualNodes = 1 << 20
+	maxPoints       = 1 << 25 // virtual nodes of all shards
 	maxSlots        = 1 << 28
 )
+
+// slots tells what the algorithm that embeds this configuration places at slot level.
+func (c Config) slots() int { return c.Slots }
 
 func (c Config) withDefaults() (Config, error) {
 	if c.VirtualNodes == 0 {
 		c.VirtualNodes = 150
 	}
 	if c.Slots == 0 {
-		c.Slots = 1024
+		c.Slots = defaultSlots
 	}
 	if c.LoadFactor == 0 {
 		c.LoadFactor = 1.25
@@ -191,22 +199,28 @@ func slotKey(slot int) uint64 { return mix(golden * uint64(slot+1)) }
 // without any; such a map is refused, because that shard would be paid for and never used.
 func slotMap(algorithm string, slots int, shards []Shard, place func(slot int) int) (*Map, error) {
 	l := list[uint64]{names: namesOf(shards)}
-	reached := make([]bool, len(shards))
 	for slot := range slots {
-		owner := place(slot)
-		reached[owner] = true
-		l.push(slotStart(slot, slots), uint32(owner))
+		l.push(slotStart(slot, slots), uint32(place(slot)))
 	}
-	idle := 0
-	for i, s := range shards {
-		if !reached[i] && !s.vacant() {
-			idle++
-		}
-	}
-	if idle > 0 {
+	if idle := idleShards(l); idle > 0 {
 		return nil, fmt.Errorf("%s over %d slots leaves %d of %d shards without any: use more slots", algorithm, slots, idle, len(shards))
 	}
 	return mapOf(l.compact()), nil
+}
+
+// idleShards counts the shards that own nothing; empty seats do not count.
+func idleShards(l list[uint64]) int {
+	owns := make([]bool, len(l.names))
+	for _, owner := range l.owners {
+		owns[owner] = true
+	}
+	idle := 0
+	for i, name := range l.names {
+		if name != "" && !owns[i] {
+			idle++
+		}
+	}
+	return idle
 }
 
 func slotStart(slot, slots int) uint64 {

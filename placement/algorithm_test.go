@@ -116,7 +116,7 @@ func movesOnlyFrom(t *testing.T, c *placement.Change, gone string) {
 
 func change(t *testing.T, name string, level placement.Level, before, after []placement.Shard) *placement.Change {
 	t.Helper()
-	c, err := placement.NewChange(algorithm(t, name, placement.Config{}), level, 1024, before, after)
+	c, err := placement.NewChange(algorithm(t, name, placement.Config{}), level, before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestWrongInputIsRefused(t *testing.T) {
 		}
 	})
 	for _, config := range []placement.Config{
-		{VirtualNodes: -1}, {VirtualNodes: 1 << 30}, {Slots: -1}, {Slots: 1000}, {Slots: 1 << 40}, {LoadFactor: 1}, {LoadFactor: math.NaN()},
+		{VirtualNodes: -1}, {VirtualNodes: 1 << 30}, {Slots: -1}, {Slots: 1000}, {Slots: 1 << 30}, {LoadFactor: 1}, {LoadFactor: math.NaN()},
 	} {
 		if _, err := placement.New("ring", config); err == nil {
 			t.Errorf("config %+v was taken", config)
@@ -392,14 +392,133 @@ func TestTooFewSlotsAreRefused(t *testing.T) {
 	}
 }
 
-func TestRing32CollisionsAreSettledByName(t *testing.T) {
-	everywhereZero := func(string) uint64 { return 0 }
-	config := placement.Config{NodeHash: everywhereZero}
-	for _, shards := range [][]placement.Shard{placement.Named("b", "a"), placement.Named("a", "b")} {
-		m := rangesOf(t, algorithm(t, "ring32", config), nil, shards)
-		if owner := m.Owner(12345); owner != "a" {
-			t.Errorf("shards %v: %q has the place that both want", shards, owner)
+// colliding puts the first points of all shards at one place and leaves the others alone.
+func colliding(label string) uint64 {
+	if strings.HasSuffix(label, "-vnode-0") {
+		return 0
+	}
+	return key.HashText(label, 0)
+}
+
+func TestCollisionsAreSettledByName(t *testing.T) {
+	config := placement.Config{VirtualNodes: 2, NodeHash: colliding}
+	for _, name := range []string{"ring", "ring32"} {
+		for _, shards := range [][]placement.Shard{placement.Named("b", "a"), placement.Named("a", "b")} {
+			m := rangesOf(t, algorithm(t, name, config), nil, shards)
+			if owner := m.Owner(0); owner != "a" {
+				t.Errorf("%s, shards %v: %q has the place that both want", name, shards, owner)
+			}
 		}
+	}
+}
+
+func TestAShardWithoutAPlaceIsRefused(t *testing.T) {
+	config := placement.Config{NodeHash: func(string) uint64 { return 5 }}
+	for _, name := range []string{"ring", "ring32", "weighted-ring", "bounded"} {
+		if _, err := algorithm(t, name, config).Ranges(nil, placement.Named("a", "b")); err == nil {
+			t.Errorf("%s: a shard without any place on the ring was taken", name)
+		}
+	}
+	if _, err := placement.NewBalancer(placement.Named("a", "b"), config); err == nil {
+		t.Error("balancer: a shard without any place on the ring was taken")
+	}
+}
+
+func TestTooManyPointsAreRefused(t *testing.T) {
+	a := algorithm(t, "ring", placement.Config{VirtualNodes: 1 << 20})
+	if _, err := a.Ranges(nil, placement.Numbered("s", 1000)); err == nil {
+		t.Error("a thousand million virtual nodes were taken")
+	}
+}
+
+func TestExtremesOfWeightsAndFactors(t *testing.T) {
+	tiny := []placement.Shard{{Name: "a", Weight: 1e-310}, {Name: "b", Weight: 1e-310}, {Name: "c", Weight: 1e-310}}
+	for _, name := range []string{"weighted-rendezvous", "minimal", "slots"} {
+		counts := placement.Count(keysOf(t, algorithm(t, name, placement.Config{}), tiny), 3, hashes(9000))
+		if f := placement.Measure(counts); f.Max > 3300 {
+			t.Errorf("%s: equal tiny weights give %v", name, counts)
+		}
+	}
+	lopsided := []placement.Shard{{Name: "a", Weight: 1e300}, {Name: "b", Weight: 1e-300}}
+	for _, name := range []string{"weighted-rendezvous", "minimal", "slots", "weighted-ring", "bounded"} {
+		if _, err := algorithm(t, name, placement.Config{}).Ranges(nil, lopsided); err == nil {
+			t.Errorf("%s: a shard too small to get anything was taken", name)
+		}
+	}
+	for _, factor := range []float64{1e25, 1e300} {
+		bounded := keysOf(t, algorithm(t, "bounded", placement.Config{LoadFactor: factor}), placement.Numbered("s", 3))
+		ring := keysOf(t, algorithm(t, "ring", placement.Config{}), placement.Numbered("s", 3))
+		for h := range hashes(1000) {
+			if bounded.Place(h) != ring.Place(h) {
+				t.Fatalf("without a real bound, key %#x is not where the ring has it", h)
+			}
+		}
+	}
+}
+
+func TestBoundedHoldsForSlotsToo(t *testing.T) {
+	a := algorithm(t, "bounded", placement.Config{LoadFactor: 1.01})
+	shards := placement.Numbered("shard-", 10)
+	c, err := placement.NewChange(a, placement.SlotLevel, shards, shards)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := c.Before.(*placement.Map).Figures(); f.Max > math.Ceil(1.01*1024/10)/1024 {
+		t.Errorf("a shard has %v of the slots", f.Max)
+	}
+}
+
+func TestSeatsRefuseTheSameNameTwice(t *testing.T) {
+	a := algorithm(t, "rendezvous-fast", placement.Config{})
+	from := rangesOf(t, a, nil, placement.Named("a", "b", "c"))
+	if _, err := a.Ranges(from, placement.Named("a", "a", "c")); err == nil {
+		t.Error("a name twice was taken")
+	}
+	if _, err := placement.NewChange(a, placement.KeyLevel, placement.Named("a", "b"), placement.Named("a", "a")); err == nil {
+		t.Error("a name twice was taken key by key")
+	}
+	// A map with an empty seat can be stored and made again.
+	seat := rangesOf(t, a, from, placement.Named("a", "c"))
+	again, err := placement.NewMap(seat.Shards(), slices.Collect(seat.All()))
+	if err != nil || !again.Equal(seat) {
+		t.Errorf("a map with an empty seat cannot be made again: %v", err)
+	}
+}
+
+func TestManyReplicas(t *testing.T) {
+	p := keysOf(t, algorithm(t, "rendezvous-fast", placement.Config{}), placement.Numbered("s", 3000))
+	all := p.Replicas(nil, 77, 3000)
+	if few := p.Replicas(nil, 77, 5); !slices.Equal(few, all[:5]) {
+		t.Errorf("five replicas %v are not the first of all %v", few, all[:5])
+	}
+	slices.Sort(all)
+	if len(slices.Compact(all)) != 3000 {
+		t.Error("not all shards, each once")
+	}
+	for _, info := range placement.Algorithms() {
+		p := keysOf(t, algorithm(t, info.Name, placement.Config{}), placement.Numbered("s", 3))
+		if got := p.Replicas(nil, 7, -1); len(got) != 0 {
+			t.Errorf("%s: -1 replicas are %v", info.Name, got)
+		}
+	}
+}
+
+func TestMinimalFromAMapFinerThanSlots(t *testing.T) {
+	ring := rangesOf(t, algorithm(t, "ring", placement.Config{}), nil, placement.Numbered("s", 200))
+	m := rangesOf(t, algorithm(t, "minimal", placement.Config{Slots: 64}), ring, placement.Numbered("s", 201))
+	if f := m.Figures(); f.Max-f.Min > 1e-15 {
+		t.Errorf("shares from %v to %v", f.Min, f.Max)
+	}
+}
+
+func TestFiguresByWeight(t *testing.T) {
+	shards := []placement.Shard{{Name: "a"}, {Name: "b", Weight: 2}, {Name: "c"}}
+	m := rangesOf(t, algorithm(t, "minimal", placement.Config{}), nil, shards)
+	if f := m.FiguresByWeight(shards); f.Skew() != 1 || math.Abs(f.Total-1) > 1e-12 {
+		t.Errorf("shares in proportion to weights: %+v", f)
+	}
+	if f := m.Figures(); f.Skew() != 2 {
+		t.Errorf("plain shares: %+v", f)
 	}
 }
 

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"sync"
@@ -54,19 +55,34 @@ func (b bounded) Ranges(_ *Map, shards []Shard) (*Map, error) {
 	if start != 0 {
 		fill(0, start, extentOfRange(HashRange{Lo: start}))
 	}
+	if idle := idleShards(l); idle > 0 {
+		return nil, fmt.Errorf("%s leaves %d of %d shards without anything: use another hash of names", nameBounded, idle, len(shards))
+	}
 	return mapOf(l.compact()), nil
 }
 
-// limits is each shard's fair share times the load factor, rounded up.
+// slotRanges places whole slots under the same limit, one after another.
+func (b bounded) slotRanges(slots int, shards []Shard) (*Map, error) {
+	balancer, err := NewBalancer(shards, b.Config)
+	if err != nil {
+		return nil, err
+	}
+	return slotMap(nameBounded, slots, shards, func(slot int) int { return balancer.Acquire(slotKey(slot)) })
+}
+
+// limits is each shard's fair share times the load factor, rounded up, and no more than everything.
 func (b bounded) limits(shards []Shard) []Extent {
 	weights, total := integerWeights(shards)
 	factor := new(big.Rat).SetFloat64(b.LoadFactor)
+	everything := WholeSpace.bigInt()
 	limits := make([]Extent, len(shards))
 	for i, w := range weights {
-		share := new(big.Rat).SetFrac(w.Mul(w, WholeSpace.bigInt()), total)
+		share := new(big.Rat).SetFrac(w.Mul(w, everything), total)
 		share.Mul(share, factor)
 		whole := new(big.Int).Quo(share.Num(), share.Denom())
-		limits[i] = extentOf(whole.Add(whole, big.NewInt(1)))
+		if limits[i] = WholeSpace; whole.Cmp(everything) < 0 {
+			limits[i] = extentOf(whole.Add(whole, big.NewInt(1)))
+		}
 	}
 	return limits
 }

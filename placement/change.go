@@ -1,9 +1,6 @@
 package placement
 
-import (
-	"iter"
-	"slices"
-)
+import "iter"
 
 // Level says what an algorithm is asked to place.
 type Level int
@@ -31,15 +28,17 @@ type Change struct {
 
 // NewChange builds both placements at a level. An algorithm that remembers goes from one to the other; for the rest the
 // two are independent.
-func NewChange(algorithm Algorithm, level Level, slots int, before, after []Shard) (*Change, error) {
+func NewChange(algorithm Algorithm, level Level, before, after []Shard) (*Change, error) {
 	if level == SlotLevel || algorithm.Info().Keys == keysByMap {
-		return mapChange(algorithm, level, slots, before, after)
+		return mapChange(algorithm, level, before, after)
 	}
+	var err error
 	if _, seated := algorithm.(rendezvousFast); seated {
-		after = keepSeats(namesOf(before), after)
+		if after, err = keepSeats(namesOf(before), after); err != nil {
+			return nil, err
+		}
 	}
 	c := &Change{ShardsBefore: namesOf(before), ShardsAfter: namesOf(after)}
-	var err error
 	if c.Before, err = algorithm.Keys(before); err != nil {
 		return nil, err
 	}
@@ -47,10 +46,10 @@ func NewChange(algorithm Algorithm, level Level, slots int, before, after []Shar
 	return c, err
 }
 
-func mapChange(algorithm Algorithm, level Level, slots int, before, after []Shard) (*Change, error) {
+func mapChange(algorithm Algorithm, level Level, before, after []Shard) (*Change, error) {
 	assign := algorithm.Ranges
 	if level == SlotLevel {
-		assign = func(from *Map, shards []Shard) (*Map, error) { return onSlots(algorithm, slots, from, shards) }
+		assign = func(from *Map, shards []Shard) (*Map, error) { return onSlots(algorithm, from, shards) }
 	}
 	first, err := assign(nil, before)
 	if err != nil {
@@ -65,7 +64,16 @@ func mapChange(algorithm Algorithm, level Level, slots int, before, after []Shar
 
 // onSlots is Ranges restricted to whole slots: for algorithms whose maps have ranges of any length, every slot goes where
 // the algorithm places it as a key.
-func onSlots(algorithm Algorithm, slots int, from *Map, shards []Shard) (*Map, error) {
+func onSlots(algorithm Algorithm, from *Map, shards []Shard) (*Map, error) {
+	slots := defaultSlots
+	if configured, ok := algorithm.(interface{ slots() int }); ok {
+		slots = configured.slots()
+	}
+	if own, ok := algorithm.(interface {
+		slotRanges(slots int, shards []Shard) (*Map, error)
+	}); ok {
+		return own.slotRanges(slots, shards)
+	}
 	m, err := algorithm.Ranges(from, shards)
 	if err != nil || aligned(m, slots) {
 		return m, err
@@ -98,10 +106,7 @@ func (o Outcome) Overlap() float64 {
 // Compare places every key before and after the change.
 func Compare(c *Change, hashes iter.Seq[uint64]) Outcome {
 	o := Outcome{CountsBefore: make([]float64, len(c.ShardsBefore)), CountsAfter: make([]float64, len(c.ShardsAfter))}
-	same := make([]int, len(c.ShardsBefore)) // the number after of each shard before, -1 if it is gone
-	for i, name := range c.ShardsBefore {
-		same[i] = slices.Index(c.ShardsAfter, name)
-	}
+	same := numbersAfter(c.ShardsBefore, c.ShardsAfter)
 	for h := range hashes {
 		before, after := c.Before.Place(h), c.After.Place(h)
 		o.CountsBefore[before]++

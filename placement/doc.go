@@ -10,8 +10,8 @@
 // [Info] says of each how it does both.
 //
 // Keys come in as hashes, so the hash function is the caller's choice; package placement/key has PostgreSQL's own and
-// package placement/hash has others with evidence about them. [NewLocator] ties an algorithm, shards and a hash together
-// for programs that just want to know where a string belongs.
+// package placement/hash has others with evidence about them. [NewLocator] ties a placer, its shards and a hash
+// together for programs that just want to know where a string belongs.
 //
 // Keyspaces ordered by the raw key use [KeyMap], the same list over encoded keys; single keys that go elsewhere are
 // [Pins]. [Measure], [Map.Diff] and [Compare] give the figures: balance, skew, entropy, and the share that moves,

@@ -13,10 +13,12 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	servers, err := placement.NewLocator(ring, placement.Named("cache-a", "cache-b", "cache-c"), nil)
+	caches := placement.Named("cache-a", "cache-b", "cache-c")
+	placer, err := ring.Keys(caches)
 	if err != nil {
 		panic(err)
 	}
+	servers := placement.NewLocator(placer, caches, nil)
 	fmt.Println(servers.Locate("user:42").Name)
 	for _, s := range servers.Replicas("user:42", 2) {
 		fmt.Print(s.Name, " ")

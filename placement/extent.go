@@ -53,7 +53,7 @@ func (e Extent) bigInt() *big.Int {
 	return n.Lsh(n, 64).Add(n, new(big.Int).SetUint64(e.low))
 }
 
-// extentOf is the inverse of bigInt.
+// extentOf is the inverse of bigInt for numbers from 0 to 2^64.
 func extentOf(n *big.Int) Extent {
 	return Extent{high: new(big.Int).Rsh(n, 64).Uint64(), low: new(big.Int).And(n, big.NewInt(0).SetUint64(1<<64-1)).Uint64()}
 }

@@ -79,9 +79,26 @@ func Count(p Placer, shards int, hashes iter.Seq[uint64]) []float64 {
 
 // Figures describe how evenly the space is spread over the map's shards, in shares of the whole. Empty seats do not count.
 func (m *Map) Figures() Figures {
+	return m.FiguresByWeight(Named(m.names...))
+}
+
+// FiguresByWeight are [Map.Figures] for shards that are meant to have unequal shares: each share counts relative to the
+// shard's weight, so that a shard of weight 2 with twice the share of the others is even with them.
+func (m *Map) FiguresByWeight(shards []Shard) Figures {
+	weights, total := map[string]float64{}, 0.0
+	for _, s := range shards {
+		if !s.vacant() {
+			weights[s.Name] = s.weight()
+			total += s.weight()
+		}
+	}
+	mean := total / float64(len(weights))
 	shares := make([]float64, len(m.names))
 	for i, extent := range m.Extents() {
 		shares[i] = extent.Share()
+		if w := weights[m.names[i]]; w > 0 {
+			shares[i] *= mean / w
+		}
 	}
 	return Measure(present(m.names, shares))
 }

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,8 +56,11 @@ func TestPlacementsNeverChange(t *testing.T) {
 				}
 			}
 			a := algorithm(t, info.Name, placement.Config{})
-			fmt.Fprintf(&got, "%s %d keys %016x ranges %016x\n", info.Name, n,
-				fingerprint(keysOf(t, a, shards)), fingerprint(rangesOf(t, a, nil, shards)))
+			p, m := keysOf(t, a, shards), rangesOf(t, a, nil, shards)
+			twice := rangesOf(t, a, m, append(shards, renamed("more-", shards)...))
+			fmt.Fprintf(&got, "%s %d keys %016x replicas %016x ranges %016x doubled %016x\n", info.Name, n,
+				fingerprint(p.Place), fingerprint(func(h uint64) int { return lastOf(p.Replicas(nil, h, 3)) }),
+				fingerprint(m.Place), fingerprint(twice.Place))
 		}
 	}
 	const file = "testdata/placements.txt"
@@ -74,17 +78,28 @@ func TestPlacementsNeverChange(t *testing.T) {
 	}
 }
 
-func fingerprint(p placement.Placer) uint64 {
+// renamed returns shards like these under other names: every algorithm can go from n shards to 2n.
+func renamed(prefix string, shards []placement.Shard) []placement.Shard {
+	others := slices.Clone(shards)
+	for i := range others {
+		others[i].Name = prefix + others[i].Name
+	}
+	return others
+}
+
+func lastOf(shards []int) int { return shards[len(shards)-1] }
+
+func fingerprint(place func(uint64) int) uint64 {
 	sum := fnv.New64a()
-	for h := range hashes(keyCount) {
-		fmt.Fprintln(sum, p.Place(h))
+	for h := range hashes(5000) {
+		fmt.Fprintln(sum, place(h))
 	}
 	return sum.Sum64()
 }
 
 func TestCompareCountsByName(t *testing.T) {
 	before, after := placement.Named("a", "b"), placement.Named("b", "a")
-	c, err := placement.NewChange(algorithm(t, "rendezvous", placement.Config{}), placement.KeyLevel, 0, before, after)
+	c, err := placement.NewChange(algorithm(t, "rendezvous", placement.Config{}), placement.KeyLevel, before, after)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -131,11 +131,11 @@ func TestAMillionPinsChangeCheaply(t *testing.T) {
 		all["tenant-"+strconv.Itoa(i)] = "shard-" + strconv.Itoa(i%16)
 	}
 	pins := placement.NewPins(all)
-	bytes := testing.AllocsPerRun(10, func() { pins.With("tenant-5", "elsewhere") })
+	allocations := testing.AllocsPerRun(10, func() { pins.With("tenant-5", "elsewhere") })
 	if shard, ok := pins.Lookup("tenant-999999"); !ok || shard != "shard-15" || pins.Len() != 1_000_000 {
 		t.Errorf("tenant-999999 is on %q, %d pins", shard, pins.Len())
 	}
-	if bytes > 100 {
-		t.Errorf("changing one of a million pins takes %v allocations", bytes)
+	if allocations > 100 {
+		t.Errorf("changing one of a million pins takes %v allocations", allocations)
 	}
 }

@@ -36,7 +36,7 @@ func TestNewMapNamesWhatIsWrong(t *testing.T) {
 		"nothing":         {ab, nil, "no ranges"},
 		"no shards":       {nil, []placement.OwnedHashRange{owned(0, 0, "a")}, "no shards"},
 		"twice":           {[]string{"a", "a"}, []placement.OwnedHashRange{owned(0, 0, "a")}, `shard "a" is listed twice`},
-		"nameless":        {[]string{"a", ""}, []placement.OwnedHashRange{owned(0, 0, "a")}, "shard 1 has no name"},
+		"nameless":        {[]string{"a", ""}, []placement.OwnedHashRange{owned(0, 0, "")}, `owned by "", which is not one of the shards`},
 		"stranger":        {ab, []placement.OwnedHashRange{owned(0, 0, "c")}, `owned by "c", which is not one of the shards`},
 		"gap at start":    {ab, []placement.OwnedHashRange{owned(5, 0, "a")}, "gap [0x0000000000000000, 0x0000000000000005)"},
 		"gap in between":  {ab, []placement.OwnedHashRange{owned(0, 5, "a"), owned(7, 0, "b")}, "gap [0x0000000000000005, 0x0000000000000007)"},
@@ -269,20 +269,38 @@ func checkReplicas(t interface{ Fatalf(string, ...any) }, p, twin placement.Plac
 	}
 }
 
+// FuzzNewMap reads any number of ranges from bytes, over a space of few points, and compares with counting owners point by
+// point.
 func FuzzNewMap(f *testing.F) {
-	f.Add(uint64(0), uint64(10), uint64(10), uint64(0), uint64(3))
-	f.Add(uint64(5), uint64(0), uint64(0), uint64(5), uint64(7))
-	f.Add(uint64(0), uint64(0), uint64(0), uint64(0), uint64(1<<63))
-	f.Fuzz(func(t *testing.T, lo1, hi1, lo2, hi2, hash uint64) {
-		a, b := owned(lo1, hi1, "a"), owned(lo2, hi2, "b")
-		m, err := placement.NewMap([]string{"a", "b"}, []placement.OwnedHashRange{a, b})
-		inA, inB := a.Contains(hash), b.Contains(hash)
-		if err == nil && (inA == inB || m.Owner(hash) == "a" != inA) {
-			t.Fatalf("%v and %v made a map, but %#x is in %v and %v", a, b, hash, inA, inB)
+	f.Add([]byte{0, 10, 0, 10, 0, 1})
+	f.Add([]byte{5, 0, 0, 0, 5, 1})
+	f.Add([]byte{0, 4, 0, 4, 9, 1, 9, 0, 2, 2, 3, 1})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		shards := []string{"a", "b", "c"}
+		var ranges []placement.OwnedHashRange
+		valid := len(data) >= 3
+		for ; len(data) >= 3; data = data[3:] {
+			r := owned(uint64(data[0]), uint64(data[1]), shards[data[2]%3])
+			ranges = append(ranges, r)
+			valid = valid && (r.Hi == 0 || r.Hi > r.Lo)
 		}
-		joined := lo1 == 0 && hi1 == lo2 && hi2 == 0 && hi1 != 0 || lo2 == 0 && hi2 == lo1 && hi1 == 0 && hi2 != 0
-		if joined != (err == nil) {
-			t.Fatalf("%v and %v cover the space exactly: %v, but NewMap says %v", a, b, joined, err)
+		for p := range uint64(300) { // past the last border that a byte can name
+			owners := 0
+			for _, r := range ranges {
+				if r.Contains(p) {
+					owners++
+				}
+			}
+			valid = valid && owners == 1
+		}
+		m, err := placement.NewMap(shards, ranges)
+		if valid != (err == nil) {
+			t.Fatalf("%v covers the space exactly: %v, but NewMap says %v", ranges, valid, err)
+		}
+		for p := uint64(0); err == nil && p < 300; p++ {
+			if got, want := m.Owner(p), ownerByScan(m, p); got != want {
+				t.Fatalf("%d belongs to %s, want %s", p, got, want)
+			}
 		}
 	})
 }

@@ -28,6 +28,12 @@ func (minimal) Info() Info {
 func (m minimal) Keys(shards []Shard) (Placer, error) { return m.Ranges(nil, shards) }
 
 func (m minimal) Ranges(from *Map, shards []Shard) (*Map, error) {
+	if err := checkShards(shards); err != nil {
+		return nil, err
+	}
+	if from != nil && !aligned(from, m.Slots) {
+		return leastMovement(from, shards, newQuotas(shards, 0)), nil
+	}
 	q, err := slotQuotas(shards, m.Slots)
 	if err != nil {
 		return nil, err
@@ -35,17 +41,17 @@ func (m minimal) Ranges(from *Map, shards []Shard) (*Map, error) {
 	if from == nil {
 		return dealtInOrder(q.plain(), shards), nil
 	}
-	if !aligned(from, m.Slots) {
-		q = newQuotas(shards, 0)
-	}
 	return leastMovement(from, shards, q), nil
 }
 
-// LeastMovement returns how much of the space has to move, whatever the plan, to get from this map to perfect balance over
-// these shards.
+// LeastMovement returns how much of the space has to move, whatever the plan, to get from this map to balance to the last
+// hash over these shards. Balance within a slot can take a little more or less.
 func LeastMovement(from *Map, shards []Shard) (Extent, error) {
 	if err := checkShards(shards); err != nil {
 		return Extent{}, err
+	}
+	if from == nil {
+		return Extent{}, nil
 	}
 	return from.Diff(leastMovement(from, shards, newQuotas(shards, 0))).Extent, nil
 }
@@ -148,9 +154,8 @@ func (q quotas) extent(units uint64) Extent {
 func leastMovement(from *Map, shards []Shard, q quotas) *Map {
 	names := namesOf(shards)
 	held := make([]Extent, len(shards))
-	stays := make([]int, len(from.names)) // the number of the shard in the new list, -1 if it is gone
+	stays := numbersAfter(from.names, names)
 	for i, extent := range from.Extents() {
-		stays[i] = slices.Index(names, from.names[i])
 		if stays[i] >= 0 {
 			held[stays[i]] = extent
 		}
@@ -159,6 +164,22 @@ func leastMovement(from *Map, shards []Shard, q quotas) *Map {
 	plan := transport{held: held, targets: targets, next: list[uint64]{names: names}}
 	plan.run(from, stays)
 	return plan.result()
+}
+
+// numbersAfter returns, for each shard before, its number in the list after, -1 if it is gone.
+func numbersAfter(before, after []string) []int {
+	number := make(map[string]int, len(after))
+	for i, name := range after {
+		number[name] = i
+	}
+	numbers := make([]int, len(before))
+	for i, name := range before {
+		numbers[i] = -1
+		if after, stays := number[name]; stays && name != "" {
+			numbers[i] = after
+		}
+	}
+	return numbers
 }
 
 // transport hands pieces of the space from shards above their target to shards below it.

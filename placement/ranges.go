@@ -88,7 +88,7 @@ func newList[P Point](shards []string, ranges []Owned[P]) (list[P], error) {
 			return list[P]{}, err
 		}
 		owner, known := number[r.Owner]
-		if !known {
+		if !known || r.Owner == "" {
 			return list[P]{}, fmt.Errorf("range %s is owned by %q, which is not one of the shards", r.Range, r.Owner)
 		}
 		l.starts[i], l.owners[i] = r.Lo, owner
@@ -120,8 +120,10 @@ func joins[P Point](sorted []Owned[P], i int, end P) error {
 	}
 }
 
+// numbered returns the shards' numbers. An empty name is a seat that nobody holds: it keeps its number and owns nothing.
 func numbered(shards []string) (map[string]uint32, error) {
-	if err := checkShards(Named(shards...)); err != nil {
+	present := slices.DeleteFunc(Named(shards...), Shard.vacant)
+	if err := checkShards(present); err != nil {
 		return nil, err
 	}
 	number := make(map[string]uint32, len(shards))

@@ -33,7 +33,10 @@ func (r rendezvousFast) Keys(shards []Shard) (Placer, error) { return newSeats(s
 func (r rendezvousFast) Ranges(from *Map, shards []Shard) (*Map, error) {
 	seated := shards
 	if from != nil {
-		seated = keepSeats(from.names, shards)
+		var err error
+		if seated, err = keepSeats(from.names, shards); err != nil {
+			return nil, err
+		}
 	}
 	s, err := newSeats(seated)
 	if err != nil {
@@ -43,13 +46,21 @@ func (r rendezvousFast) Ranges(from *Map, shards []Shard) (*Map, error) {
 }
 
 // keepSeats seats the shards where the map in force has them, newcomers on the seats that are free.
-func keepSeats(before []string, shards []Shard) []Shard {
+func keepSeats(before []string, shards []Shard) ([]Shard, error) {
+	present := slices.DeleteFunc(slices.Clone(shards), Shard.vacant)
+	if err := checkShards(present); err != nil {
+		return nil, err
+	}
+	seats := make(map[string]int, len(before))
+	for seat, name := range before {
+		seats[name] = seat
+	}
 	seated := make([]Shard, len(before))
 	var newcomers []Shard
-	for _, s := range shards {
-		if seat := slices.Index(before, s.Name); seat >= 0 && !s.vacant() {
+	for _, s := range present {
+		if seat, had := seats[s.Name]; had {
 			seated[seat] = s
-		} else if !s.vacant() {
+		} else {
 			newcomers = append(newcomers, s)
 		}
 	}
@@ -58,7 +69,7 @@ func keepSeats(before []string, shards []Shard) []Shard {
 			seated[seat], newcomers = newcomers[0], newcomers[1:]
 		}
 	}
-	return append(seated, newcomers...)
+	return append(seated, newcomers...), nil
 }
 
 // seats knows which seats are taken.
@@ -113,20 +124,23 @@ func (s *seats) plain(hash uint64) int {
 
 func (s *seats) Replicas(dst []int, hash uint64, k int) []int {
 	k = min(k, s.sitter)
-	first := len(dst)
-	if k > 0 {
-		dst = append(dst, s.Place(hash))
+	if k <= 0 {
+		return dst
 	}
+	chosen := make(map[int]struct{}, k)
+	take := func(seat int) {
+		if _, twice := chosen[seat]; !twice && seat < len(s.taken) && s.taken[seat] {
+			chosen[seat] = struct{}{}
+			dst = append(dst, seat)
+		}
+	}
+	take(s.Place(hash))
 	order := seatOrder{hash: hash, levels: s.levels}
-	for look := 0; len(dst)-first < k && look < manyLooks*k; look++ {
-		if seat := order.next(); seat < len(s.taken) && s.taken[seat] {
-			dst = appendMissing(dst, first, seat)
-		}
+	for look := 0; len(chosen) < k && look < manyLooks*k; look++ {
+		take(order.next())
 	}
-	for seat := 0; len(dst)-first < k; seat++ {
-		if s.taken[seat] {
-			dst = appendMissing(dst, first, seat)
-		}
+	for seat := 0; len(chosen) < k; seat++ {
+		take(seat)
 	}
 	return dst
 }
@@ -135,13 +149,13 @@ func (s *seats) Replicas(dst []int, hash uint64, k int) []int {
 type seatOrder struct {
 	hash   uint64
 	levels int
-	drawn  [maxLevels + 1]uint16 // how many random numbers each level has given
+	drawn  [maxLevels + 1]uint32 // how many random numbers each level has given
 }
 
 func (o *seatOrder) next() int {
 	for level := o.levels; level > 0; level-- {
 		o.drawn[level]++
-		random := mix(o.hash + golden*(uint64(level)<<16|uint64(o.drawn[level])))
+		random := mix(o.hash + golden*(uint64(level)<<32|uint64(o.drawn[level])))
 		if random>>63 == 1 { // the upper half of this level: any of its seats
 			half := uint64(1) << (level - 1)
 			return int(half | random&(half-1))

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 )
@@ -35,7 +36,11 @@ func (r ring) Ranges(_ *Map, shards []Shard) (*Map, error) {
 	if err := checkUnweighted(r.Info().Name, shards); err != nil {
 		return nil, err
 	}
-	return ringMap(ringPoints(shards, r.NodeHash, r.small, func(Shard) int { return r.VirtualNodes }), shards), nil
+	points, err := ringPoints(shards, r.NodeHash, r.small, func(Shard) int { return r.VirtualNodes })
+	if err != nil {
+		return nil, err
+	}
+	return ringMap(points, shards), nil
 }
 
 // ringPoint is one virtual node.
@@ -44,10 +49,16 @@ type ringPoint struct {
 	owner uint32
 }
 
-// ringPoints returns the points of all shards in the order of the circle, no two at one place. On the small circle a
-// place is the last of the 2^32 hashes that share an upper half.
-func ringPoints(shards []Shard, hash func(string) uint64, small bool, nodes func(Shard) int) []ringPoint {
-	var points []ringPoint
+// ringPoints returns the points of all shards in the order of the circle, no two at one place, and at least one for each
+// shard. On the small circle a place is the last of the 2^32 hashes that share an upper half.
+func ringPoints(shards []Shard, hash func(string) uint64, small bool, nodes func(Shard) int) ([]ringPoint, error) {
+	total := 0
+	for _, s := range shards {
+		if total += nodes(s); total > maxPoints {
+			return nil, fmt.Errorf("%d shards would have more than %d virtual nodes in all: use fewer", len(shards), maxPoints)
+		}
+	}
+	points := make([]ringPoint, 0, total)
 	for owner, shard := range shards {
 		label := []byte(shard.Name + "-vnode-")
 		for node := range nodes(shard) {
@@ -61,7 +72,19 @@ func ringPoints(shards []Shard, hash func(string) uint64, small bool, nodes func
 	slices.SortFunc(points, func(a, b ringPoint) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(shards[a.owner].Name, shards[b.owner].Name))
 	})
-	return slices.CompactFunc(points, func(a, b ringPoint) bool { return a.at == b.at })
+	points = slices.CompactFunc(points, func(a, b ringPoint) bool { return a.at == b.at })
+	return points, checkEveryShardHasAPoint(points, shards)
+}
+
+func checkEveryShardHasAPoint(points []ringPoint, shards []Shard) error {
+	has := make([]bool, len(shards))
+	for _, p := range points {
+		has[p.owner] = true
+	}
+	if i := slices.Index(has, false); i >= 0 {
+		return fmt.Errorf("shard %q shares every place on the ring with others: use more virtual nodes or another hash of names", shards[i].Name)
+	}
+	return nil
 }
 
 // ringMap turns points into ranges: a point owns what lies after the point before it, up to and including itself.

@@ -38,9 +38,6 @@ func slotQuotas(shards []Shard, slots int) (quotas, error) {
 		return quotas{}, fmt.Errorf("%d slots are too few for %d shards: use more slots", slots, len(shards))
 	}
 	q := newQuotas(shards, slots)
-	if slots == 1 {
-		return q, nil
-	}
 	for i, units := range q.floor {
 		if units == 0 {
 			return quotas{}, fmt.Errorf("the share of shard %q (weight %v) is less than one of %d slots: use more slots",

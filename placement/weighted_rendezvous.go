@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 )
 
@@ -32,11 +33,22 @@ func (r weightedRendezvous) scorer(shards []Shard) (weightedScorer, error) {
 		return weightedScorer{}, err
 	}
 	s := weightedScorer{scorer: make(scorer, len(shards)), weights: make([]float64, len(shards))}
+	// Relative to the largest, so that no weight, however small, takes a distance beyond what a float holds.
+	largest := 0.0
+	for _, shard := range shards {
+		largest = max(largest, shard.weight())
+	}
 	for i, shard := range shards {
-		s.scorer[i], s.weights[i] = r.NodeHash(shard.Name), shard.weight()
+		s.scorer[i], s.weights[i] = r.NodeHash(shard.Name), shard.weight()/largest
+		if s.weights[i] < leastWeight {
+			return weightedScorer{}, fmt.Errorf("shard %q (weight %v) is too small beside weight %v to get any key", shard.Name, shard.weight(), largest)
+		}
 	}
 	return s, nil
 }
+
+// leastWeight is less than one hash of all: such a shard would be there for nothing.
+const leastWeight = 0x1p-64
 
 type weightedScorer struct {
 	scorer

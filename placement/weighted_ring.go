@@ -38,5 +38,5 @@ func (r weightedRing) points(shards []Shard) ([]ringPoint, error) {
 		}
 	}
 	nodes := func(s Shard) int { return int(math.Round(float64(r.VirtualNodes) * s.weight())) }
-	return ringPoints(shards, r.NodeHash, false, nodes), nil
+	return ringPoints(shards, r.NodeHash, false, nodes)
 }

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,30 +59,56 @@ func (o *output) check() error {
 	if folder, err := os.Stat(filepath.Dir(o.file)); err != nil || !folder.IsDir() {
 		return wrongInputf("cannot write %s: %s is not a folder", o.file, filepath.Dir(o.file))
 	}
+	if there, err := os.Stat(o.file); err == nil && there.IsDir() {
+		return wrongInputf("cannot write %s: it is a folder", o.file)
+	}
 	return nil
 }
 
-// write runs print with the chosen destination. A file appears whole or not at all.
+// write runs print with the chosen destination. A regular file appears whole or not at all; what is something else, such
+// as a pipe or a device, is written to.
 func (o *output) write(cmd *cobra.Command, print func(io.Writer) error) error {
 	if o.file == "" {
-		return print(cmd.OutOrStdout())
+		return buffered(cmd.OutOrStdout(), print)
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(o.file), ".cleave-*")
-	if err != nil {
-		return wrongInput(fmt.Errorf("cannot write %s: %w", o.file, err))
+	path := o.file
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
-	defer os.Remove(temporary.Name()) // fails harmlessly once it has been renamed
-	if err := print(temporary); err != nil {
-		_ = temporary.Close()
+	if there, err := os.Stat(path); err == nil && !there.Mode().IsRegular() {
+		return writeInto(path, print)
+	}
+	return writeWhole(path, print)
+}
+
+// buffered keeps the first error of any write and returns it at the end, so that print need not look at each.
+func buffered(w io.Writer, print func(io.Writer) error) error {
+	buffer := bufio.NewWriter(w)
+	if err := print(buffer); err != nil {
 		return err
 	}
-	if err := temporary.Chmod(0o644); err != nil {
-		return fmt.Errorf("writing %s: %w", o.file, err)
+	return buffer.Flush()
+}
+
+func writeInto(path string, print func(io.Writer) error) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return wrongInput(fmt.Errorf("cannot write: %w", err))
 	}
-	if err := temporary.Close(); err != nil {
-		return fmt.Errorf("writing %s: %w", o.file, err)
+	return errors.Join(buffered(file, print), file.Close())
+}
+
+func writeWhole(path string, print func(io.Writer) error) error {
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".cleave-*")
+	if err != nil {
+		return wrongInput(fmt.Errorf("cannot write %s: %w", path, err))
 	}
-	return os.Rename(temporary.Name(), o.file)
+	defer os.Remove(temporary.Name()) // fails harmlessly once it has been renamed
+	err = errors.Join(buffered(temporary, print), temporary.Chmod(0o644), temporary.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(temporary.Name(), path)
 }
 
 // printTable prints rows for people; columns whose cells are numbers stand right.
@@ -116,6 +146,18 @@ func printJSON(w io.Writer, value any) error {
 	out.SetIndent("", "  ")
 	out.SetEscapeHTML(false)
 	return out.Encode(value)
+}
+
+// grouped prints a number of things for people: with commas while it is short enough to be read.
+func grouped(n float64) string {
+	if n >= 1e15 {
+		return strconv.FormatFloat(n, 'g', 4, 64)
+	}
+	digits := strconv.FormatFloat(math.Round(n), 'f', 0, 64)
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return digits
 }
 
 // progress tells people at a terminal what takes long, from the third second on.

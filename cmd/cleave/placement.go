@@ -87,48 +87,79 @@ type keySource struct {
 	file     string
 	typeName string
 	hashName string
-	seed     uint64
+	seed     int64
+	given    func(flag string) bool // whether the user set it
 }
 
-func (s *keySource) flags(cmd *cobra.Command, items int) {
+// flags adds them; items and function are defaults.
+func (s *keySource) flags(cmd *cobra.Command, items int, function string) {
 	cmd.Flags().IntVar(&s.items, "items", items, "how many keys to make up")
 	cmd.Flags().StringVar(&s.prefix, "prefix", "user:", "what made-up keys begin with; a number follows")
 	cmd.Flags().StringVar(&s.file, "keys", "", "read keys from this file, one a line, instead of making them up; - is standard input")
-	cmd.Flags().StringVar(&s.typeName, "key-type", "", "take keys for values of this PostgreSQL type (bigint, uuid, …) and hash them as Cleave does\n(made-up keys then want --prefix '')")
-	cmd.Flags().StringVar(&s.hashName, "hash", hash.Default, "hash function for keys: "+strings.Join(hashNames(), ", "))
-	cmd.Flags().Uint64Var(&s.seed, "seed", 0, "seed of the hash function")
+	cmd.Flags().StringVar(&s.typeName, "key-type", "", "take keys for values of this PostgreSQL type (bigint, uuid, …) and hash them as Cleave does\n(made-up keys then want --prefix ''); instead of --hash")
+	cmd.Flags().StringVar(&s.hashName, "hash", function, "hash function for keys: "+strings.Join(hashNames(), ", "))
+	cmd.Flags().Int64Var(&s.seed, "seed", 0, "seed of the hash function")
+	s.given = cmd.Flags().Changed
 	complete(cmd, "hash", hashNames())
 }
 
-// hashes returns the keys' hashes as a sequence that can be gone through many times, and how many there are.
-func (s *keySource) hashes(stdin io.Reader) (iter.Seq[uint64], int, error) {
-	if s.file == "" && s.items < 1 {
-		return nil, 0, wrongInputf("--items %d: at least one key is needed", s.items)
-	}
+const (
+	// maxItems keeps counts exact in a float.
+	maxItems = 1_000_000_000_000
+	// maxKept is how many hashes are kept, at eight bytes each; more made-up keys are hashed anew each time.
+	maxKept = 10_000_000
+	// maxTyped is how many keys of a type are made up; they are kept, because any of them may be invalid.
+	maxTyped = 100_000_000
+)
+
+// hasher returns the function that the flags ask for, and its name.
+func (s *keySource) hasher() (sum func([]byte) (uint64, error), name string, err error) {
 	if s.typeName != "" {
+		if s.given("hash") {
+			return nil, "", wrongInput(errors.New("--key-type has its own hash function: leave --hash out"))
+		}
 		typ, err := key.ParseType(s.typeName)
 		if err != nil {
-			return nil, 0, wrongInput(err)
+			return nil, "", wrongInput(err)
 		}
-		return s.kept(stdin, func(k []byte) (uint64, error) {
+		return func(k []byte) (uint64, error) {
 			value, err := typ.Parse(string(k))
 			if err != nil {
 				return 0, err
 			}
-			return value.Hash(s.seed), nil
-		})
+			return value.Hash(uint64(s.seed)), nil
+		}, "PostgreSQL's for " + typ.String(), nil
 	}
 	f, err := hash.Named(s.hashName)
 	if err != nil {
-		return nil, 0, wrongInput(err)
+		return nil, "", wrongInput(err)
+	}
+	return func(k []byte) (uint64, error) { return f.Sum(k, uint64(s.seed)), nil }, f.Name, nil
+}
+
+// hashes returns the keys' hashes as a sequence that can be gone through many times, and how many there are.
+func (s *keySource) hashes(stdin io.Reader) (iter.Seq[uint64], int, error) {
+	sum, _, err := s.hasher()
+	if err != nil {
+		return nil, 0, err
 	}
 	if s.file != "" {
-		return s.kept(stdin, func(k []byte) (uint64, error) { return f.Sum(k, s.seed), nil })
+		return s.fromFile(stdin, sum)
 	}
-	// Made-up keys that need no parsing are hashed anew each time: any number of them costs no memory.
+	most := maxItems
+	if s.typeName != "" {
+		most = maxTyped
+	}
+	if s.items < 1 || s.items > most {
+		return nil, 0, wrongInputf("--items %d: at least one key is needed, and at most %d", s.items, most)
+	}
+	if s.items <= maxKept || s.typeName != "" {
+		return s.kept(sum)
+	}
 	return func(yield func(uint64) bool) {
 		for k := range s.madeUp() {
-			if !yield(f.Sum(k, s.seed)) {
+			h, _ := sum(k) // a function of bytes takes any key
+			if !yield(h) {
 				return
 			}
 		}
@@ -148,10 +179,7 @@ func (s *keySource) madeUp() iter.Seq[[]byte] {
 }
 
 // kept hashes every key once, so that a bad one is found before anything is computed, and keeps the hashes.
-func (s *keySource) kept(stdin io.Reader, sum func([]byte) (uint64, error)) (iter.Seq[uint64], int, error) {
-	if s.file != "" {
-		return s.fromFile(stdin, sum)
-	}
+func (s *keySource) kept(sum func([]byte) (uint64, error)) (iter.Seq[uint64], int, error) {
 	hashes := make([]uint64, 0, s.items)
 	for k := range s.madeUp() {
 		h, err := sum(k)

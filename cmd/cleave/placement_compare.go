@@ -15,6 +15,7 @@ import (
 
 	"github.com/cleavedb/cleave/placement"
 	"github.com/cleavedb/cleave/placement/draw"
+	"github.com/cleavedb/cleave/placement/hash"
 )
 
 // compare is one run of `cleave placement compare`.
@@ -41,7 +42,9 @@ func newCompare() *cobra.Command {
 		Short: "Compare algorithms: balance, speed, and what a change of shards moves",
 		Long: `Place the same keys with every algorithm, before and after a change of the number of
 shards. Overlap is the share of keys that stay where they are, in percent; items per
-shard and std, their standard deviation over the shards, are after the change.
+shard and std, their standard deviation over the shards, are after the change. Seconds
+are for building both placements and placing all keys in both (more than ten million
+made-up keys are hashed on the way, and then that is counted too).
 
 There are two levels, and two tables. At key level every key goes through the
 algorithm: what a cache or a library sees. At slot level the algorithm places slots
@@ -57,7 +60,7 @@ unless --level slot is given.`,
 	}
 	c.out.flags(cmd, formatTable, formatCSV, formatJSON, formatSVG)
 	c.tuning.flags(cmd)
-	c.keys.flags(cmd, 1_000_000)
+	c.keys.flags(cmd, 1_000_000, hash.Default)
 	cmd.Flags().IntVar(&c.before, "before", 20, "shards before")
 	cmd.Flags().IntVar(&c.after, "after", 21, "shards after")
 	cmd.Flags().StringSliceVar(&c.algorithms, "algorithms", []string{"all"}, "which to compare; ring:100 is a ring with 100 virtual nodes a shard")
@@ -128,6 +131,9 @@ func (c *compare) levels() ([]placement.Level, error) {
 func (c *compare) rows(p *progress, levels []placement.Level, hashes iter.Seq[uint64]) (rows []comparison, skipped []string, err error) {
 	defer p.done()
 	names, chosen := c.algorithms, true
+	if len(names) == 0 {
+		return nil, nil, wrongInput(errors.New("--algorithms names none"))
+	}
 	if len(names) == 1 && names[0] == "all" {
 		names, chosen = defaultComparison, false
 	}
@@ -156,7 +162,7 @@ func (c *compare) row(level placement.Level, name string, hashes iter.Seq[uint64
 	}
 	runtime.GC() // what the row before left behind is not this one's time
 	started := time.Now()
-	change, err := placement.NewChange(algorithm, level, c.tuning.config.Slots, placement.Numbered("shard-", c.before), placement.Numbered("shard-", c.after))
+	change, err := placement.NewChange(algorithm, level, placement.Numbered("shard-", c.before), placement.Numbered("shard-", c.after))
 	if err != nil {
 		return comparison{}, err
 	}
@@ -169,7 +175,7 @@ func (c *compare) row(level placement.Level, name string, hashes iter.Seq[uint64
 	if skew := f.Skew(); !math.IsInf(skew, 0) {
 		row.Skew = &skew
 	}
-	if level == placement.KeyLevel && c.before == 20 && c.after == 21 && o.Keys == 1_000_000 {
+	if level == placement.KeyLevel && c.before == 20 && c.after == 21 && o.Keys == 1_000_000 && c.keys.file == "" {
 		row.Reference = references[name]
 	}
 	return row, nil
@@ -220,7 +226,7 @@ func (c *compare) printSVG(w io.Writer, rows []comparison, count int) error {
 			drawn[i].Name += " (" + r.Level + " level)"
 		}
 	}
-	title := fmt.Sprintf("From %d to %d shards, %d items", c.before, c.after, count)
+	title := fmt.Sprintf("From %d to %d shards, %s items", c.before, c.after, grouped(float64(count)))
 	return draw.Comparison(w, title, "Left: where the items are after the change. Right: what the change cost.", drawn)
 }
 
@@ -230,18 +236,31 @@ func (c *compare) printTables(w io.Writer, levels []placement.Level, rows []comp
 			fmt.Fprintln(w)
 		}
 		if level == placement.KeyLevel {
-			fmt.Fprintf(w, "Key level: each of %d keys goes through the algorithm.\n", count)
+			fmt.Fprintf(w, "Key level: each of %s keys goes through the algorithm.\n", grouped(float64(count)))
 		} else {
-			fmt.Fprintf(w, "Slot level: the algorithm places %d slots, %d keys fall into slots.\n", c.tuning.config.Slots, count)
+			fmt.Fprintf(w, "Slot level: the algorithm places %s slots, %s keys fall into slots.\n",
+				grouped(float64(c.tuning.config.Slots)), grouped(float64(count)))
 		}
 		if err := printComparison(w, level, rows); err != nil {
 			return err
 		}
-		if level == placement.KeyLevel {
-			fmt.Fprintln(w, "Of these, slots, minimal, bounded and doubling place keys through the map that they make.")
+		if through := c.throughMaps(rows); level == placement.KeyLevel && through != "" {
+			fmt.Fprintln(w, "Through the map that they make:", through)
 		}
 	}
 	return explainReferences(w, rows)
+}
+
+// throughMaps names the algorithms that place keys through their map.
+func (c *compare) throughMaps(rows []comparison) string {
+	var names []string
+	for _, r := range rows {
+		algorithm, err := c.tuning.algorithm(r.Algorithm)
+		if err == nil && r.Level == placement.KeyLevel.String() && algorithm.Info().Keys != "direct" {
+			names = append(names, r.Algorithm)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 func printComparison(w io.Writer, level placement.Level, rows []comparison) error {

@@ -13,7 +13,7 @@ import (
 
 func newHashes() *cobra.Command {
 	var out output
-	var keys, samples, parts int
+	var items, samples, parts int
 	cmd := &cobra.Command{
 		Use:   "hashes",
 		Short: "Evidence about hash functions: avalanche, uniformity, speed, attacks",
@@ -23,21 +23,24 @@ degree of freedom, compares keys per slot with chance (1 is chance, much more is
 less is structure); p is the chance of a spread less even than this. Nanoseconds are for a key of
 8 and of 32 bytes on this machine.`,
 		Example: `  cleave placement hashes
-  cleave placement hashes --keys 10000000 --format csv`,
+  cleave placement hashes --items 10000000 --format csv`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := out.check(); err != nil {
 				return err
 			}
-			if keys < 1 || samples < 1 || parts < 2 {
-				return wrongInputf("--keys and --samples must be at least 1, --parts at least 2")
+			if items < 1 || items > maxItems || samples < 1 || samples > maxItems {
+				return wrongInputf("--items and --samples go from 1 to %d", maxItems)
 			}
-			rows := measureHashes(newProgress(cmd), keys, samples, parts)
+			if parts < 2 || parts > 1<<24 {
+				return wrongInputf("--parts %d: use a number from 2 to %d", parts, 1<<24)
+			}
+			rows := measureHashes(newProgress(cmd), items, samples, parts)
 			return out.write(cmd, func(w io.Writer) error { return printHashes(w, out.format, rows) })
 		},
 	}
 	out.flags(cmd, formatTable, formatCSV, formatJSON)
-	cmd.Flags().IntVar(&keys, "keys", 1_000_000, "keys for chi-square")
+	cmd.Flags().IntVar(&items, "items", 1_000_000, "keys for chi-square")
 	cmd.Flags().IntVar(&samples, "samples", 20_000, "random keys for avalanche")
 	cmd.Flags().IntVar(&parts, "parts", 1024, "equal parts of the hash space for chi-square")
 	return cmd
@@ -58,14 +61,14 @@ type hashEvidence struct {
 	Attack      string  `json:"attack"`
 }
 
-func measureHashes(p *progress, keys, samples, parts int) []hashEvidence {
+func measureHashes(p *progress, items, samples, parts int) []hashEvidence {
 	defer p.done()
 	var rows []hashEvidence
 	for _, f := range hash.Functions() {
 		p.step("measuring %s", f.Name)
 		avalanche := hash.Avalanche(f, 8, samples)
-		integers := hash.Uniformity(f, hash.SequentialIntegers, keys, parts)
-		names := hash.Uniformity(f, hash.NumberedNames, keys, parts)
+		integers := hash.Uniformity(f, hash.SequentialIntegers, items, parts)
+		names := hash.Uniformity(f, hash.NumberedNames, items, parts)
 		rows = append(rows, hashEvidence{
 			Name: f.Name, Bits: f.Bits, Avalanche: avalanche.Mean, WorstBias: avalanche.WorstBias,
 			ChiIntegers: integers.ChiSquare, PIntegers: integers.P, ChiNames: names.ChiSquare, PNames: names.P,

@@ -29,7 +29,7 @@ type plan struct {
 	remove    []string
 	fail      int
 	seed      uint64
-	keys      string
+	items     string
 	moves     bool
 }
 
@@ -41,7 +41,7 @@ func newPlan() *cobra.Command {
 		Long: `Build the map for a number of shards, change the shards, and say what moves. The answer
 is computed from the lengths of ranges, not from sampled keys, so it is exact for any number of
 keys, and memory grows with the number of ranges alone.`,
-		Example: `  cleave placement plan --shards 1000 --add 50 --keys 1000000000000
+		Example: `  cleave placement plan --shards 1000 --add 50 --items 1000000000000
   cleave placement plan --shards 20 --remove shard-3,shard-7 --algorithm minimal
   cleave placement plan --shards 1000 --fail 10 --algorithm rendezvous-fast --slots 131072
   cleave placement plan --shards 16 --algorithm ring --then minimal --moves --format csv`,
@@ -53,12 +53,12 @@ keys, and memory grows with the number of ranges alone.`,
 	cmd.Flags().StringVar(&p.algorithm, "algorithm", "ring", "algorithm: "+strings.Join(algorithmNames(), ", "))
 	cmd.Flags().StringVar(&p.then, "then", "", "algorithm for the change, if it is another than the one that made the map")
 	cmd.Flags().IntVar(&p.shards, "shards", 20, "shards before the change, shard-0 and so on")
-	cmd.Flags().Float64SliceVar(&p.weights, "weights", nil, "weights of the first shards; the rest weigh 1")
+	cmd.Flags().Float64SliceVar(&p.weights, "weights", nil, "weights of shard-0 and those that follow, added ones too; the rest weigh 1")
 	cmd.Flags().IntVar(&p.add, "add", 0, "shards to add")
 	cmd.Flags().StringSliceVar(&p.remove, "remove", nil, "shards to remove, by name")
 	cmd.Flags().IntVar(&p.fail, "fail", 0, "shards to lose at random, chosen by --seed")
 	cmd.Flags().Uint64Var(&p.seed, "seed", 1, "chooses which shards fail")
-	cmd.Flags().StringVar(&p.keys, "keys", "1000000", "how many keys there are in all; 1e12 is fine")
+	cmd.Flags().StringVar(&p.items, "items", "1000000", "how many keys there are in all; 1e12 is fine")
 	cmd.Flags().BoolVar(&p.moves, "moves", false, "list every move: range, from, to")
 	complete(cmd, "algorithm", algorithmNames())
 	complete(cmd, "then", algorithmNames())
@@ -84,6 +84,7 @@ type planResult struct {
 	Keys       float64    `json:"keys"`
 	Added      int        `json:"added"`
 	Removed    []string   `json:"removed"`
+	Weighted   bool       `json:"weighted"` // figures are relative to weight
 	Before     side       `json:"before"`
 	After      side       `json:"after"`
 	MovedShare float64    `json:"moved_share"`
@@ -118,7 +119,7 @@ func (p *plan) run(cmd *cobra.Command) error {
 }
 
 func (p *plan) compute(progress *progress) (*planResult, error) {
-	keys, err := parseKeys(p.keys)
+	keys, err := parseItems(p.items)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,7 @@ func (p *plan) compute(progress *progress) (*planResult, error) {
 	}
 	r := &planResult{
 		Algorithm: p.algorithm, Then: p.then, Keys: keys, Added: p.add, Removed: removed,
-		Before: sideOf(from, keys), After: sideOf(to, keys),
+		Before: sideOf(from, before, keys), After: sideOf(to, after, keys), Weighted: len(p.weights) > 0,
 		MovedShare: movement.Extent.Share(), MovedExact: movement.Extent.Rat().String(), MovedKeys: movement.Extent.Share() * keys,
 		Moves: len(movement.Moves), Pairs: pairs(movement.Moves), LeastShare: least.Share(), Seconds: time.Since(started).Seconds(),
 	}
@@ -161,10 +162,10 @@ func (p *plan) compute(progress *progress) (*planResult, error) {
 	return r, nil
 }
 
-func parseKeys(s string) (float64, error) {
+func parseItems(s string) (float64, error) {
 	n, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
 	if err != nil || !(n >= 1) || math.IsInf(n, 0) {
-		return 0, wrongInputf("--keys %s: use a number of keys, such as 1000000 or 1e12", s)
+		return 0, wrongInputf("--items %s: use a number of keys, such as 1000000 or 1e12", s)
 	}
 	return math.Floor(n), nil
 }
@@ -179,17 +180,18 @@ func (p *plan) algorithms() (first, second placement.Algorithm, err error) {
 
 // shardLists returns the shards before and after: without the removed and the failed, with the added.
 func (p *plan) shardLists() (before, after []placement.Shard, removed []string, err error) {
-	before = placement.Numbered("shard-", p.shards)
-	if len(p.weights) > len(before) {
-		return nil, nil, nil, wrongInputf("%d weights for %d shards", len(p.weights), len(before))
+	all := placement.Numbered("shard-", p.shards+p.add)
+	if len(p.weights) > len(all) {
+		return nil, nil, nil, wrongInputf("%d weights for %d shards", len(p.weights), len(all))
 	}
 	for i, w := range p.weights {
 		if !(w > 0) || math.IsInf(w, 0) {
 			return nil, nil, nil, wrongInputf("--weights: shard-%d has weight %v: a weight is a positive number", i, w)
 		}
-		before[i].Weight = w
+		all[i].Weight = w
 	}
-	after = slices.Clone(before)
+	before, after = all[:p.shards:p.shards], slices.Clone(all[:p.shards])
+	removed = []string{}
 	for _, name := range p.remove {
 		at := slices.IndexFunc(after, func(s placement.Shard) bool { return s.Name == name })
 		if at < 0 {
@@ -207,17 +209,15 @@ func (p *plan) shardLists() (before, after []placement.Shard, removed []string, 
 		removed = append(removed, after[at].Name)
 		after = slices.Delete(after, at, at+1)
 	}
-	for i := range p.add {
-		after = append(after, placement.Shard{Name: "shard-" + strconv.Itoa(p.shards+i)})
-	}
+	after = append(after, all[p.shards:]...)
 	if len(after) == 0 {
 		return nil, nil, nil, wrongInput(placement.ErrNoShards)
 	}
 	return before, after, removed, nil
 }
 
-func sideOf(m *placement.Map, keys float64) side {
-	f := m.Figures()
+func sideOf(m *placement.Map, shards []placement.Shard, keys float64) side {
+	f := m.FiguresByWeight(shards)
 	s := side{
 		Shards: f.Shards, Ranges: m.Len(), Mean: f.Mean * keys, Std: f.Std * keys, Min: f.Min * keys, Max: f.Max * keys,
 		Entropy: f.Entropy, Even: f.Evenness(),
@@ -281,7 +281,7 @@ func (r *planResult) printTable(w io.Writer) error {
 	if r.Then != "" {
 		name += ", then " + r.Then
 	}
-	fmt.Fprintf(w, "%s: %d shards, %d added, %d removed, %.4g keys\n", name, r.Before.Shards, r.Added, len(r.Removed), r.Keys)
+	fmt.Fprintf(w, "%s: %d shards, %d added, %d removed, %s keys\n", name, r.Before.Shards, r.Added, len(r.Removed), grouped(r.Keys))
 	header := []string{"", "shards", "ranges", "keys/shard", "std", "min", "max", "max/min", "entropy", "evenness"}
 	row := func(when string, s side) []any {
 		skew := "inf"
@@ -293,9 +293,12 @@ func (r *planResult) printTable(w io.Writer) error {
 	if err := printTable(w, header, [][]any{row("before", r.Before), row("after", r.After)}); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "Moves: %.6f %% of the space (exactly %s), %.4g keys, in %d ranges between %d pairs of shards\n",
-		100*r.MovedShare, r.MovedExact, r.MovedKeys, r.Moves, r.Pairs)
-	fmt.Fprintf(w, "Perfect balance from this map would take at least %.6f %% (--then minimal)\n", 100*r.LeastShare)
+	if r.Weighted {
+		fmt.Fprintln(w, "Figures are relative to weight: even means in proportion.")
+	}
+	fmt.Fprintf(w, "Moves: %.6f %% of the space (exactly %s), %s keys, in %d ranges between %d pairs of shards\n",
+		100*r.MovedShare, r.MovedExact, grouped(r.MovedKeys), r.Moves, r.Pairs)
+	fmt.Fprintf(w, "Balance to the last hash would take %.6f %%; whole slots can take a little more or less\n", 100*r.LeastShare)
 	if len(r.Removed) > 0 {
 		fmt.Fprintf(w, "Removed: %s\n", strings.Join(r.Removed, ", "))
 	}

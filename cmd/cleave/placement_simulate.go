@@ -50,9 +50,7 @@ FNV-1a, 10,000 keys.`,
 	}
 	s.out.flags(cmd, formatTable, formatCSV, formatJSON, formatSVG)
 	s.tuning.flags(cmd)
-	s.keys.flags(cmd, 10_000)
-	cmd.Flags().Lookup("hash").DefValue = "fnv1a32"
-	s.keys.hashName = "fnv1a32"
+	s.keys.flags(cmd, 10_000, "fnv1a32")
 	cmd.Flags().StringVar(&s.algorithm, "algorithm", "ring32", "algorithm: "+strings.Join(algorithmNames(), ", "))
 	cmd.Flags().IntVar(&s.shards, "shards", 3, "shards to begin with")
 	cmd.Flags().StringVar(&s.name, "name", "shard-%d", "names of shards; %d is the number")
@@ -139,13 +137,17 @@ func (s *simulate) simulate(stdin io.Reader) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	one, err := s.hashOne()
+	one, hashName, err := s.keys.hasher()
 	if err != nil {
 		return nil, err
 	}
+	stability, err := one([]byte(s.stability))
+	if err != nil {
+		return nil, wrongInput(fmt.Errorf("--stability-key: %w", err))
+	}
 	first, added, removed := stages[0], stages[1], stages[2]
 	r := &simulation{
-		Algorithm: s.algorithm, Hash: s.keys.hashName, VirtualNodes: s.tuning.config.VirtualNodes, Keys: count,
+		Algorithm: s.algorithm, Hash: hashName, VirtualNodes: s.tuning.config.VirtualNodes, Keys: count,
 		Added: added.shards[s.shards].Name, Removed: s.remove, StabilityKey: s.stability, OnlyItsKeys: true,
 		AddIdeal: 100 / float64(s.shards+1), RemoveIdeal: 100 / float64(s.shards+1),
 	}
@@ -153,7 +155,11 @@ func (s *simulate) simulate(stdin io.Reader) (*simulation, error) {
 		r.Setup = append(r.Setup, setupShard{shard.Name, numbered(s.address, i)})
 	}
 	for _, k := range s.samples {
-		r.Routes = append(r.Routes, route{k, first.owner(one(k))})
+		h, err := one([]byte(k))
+		if err != nil {
+			return nil, wrongInput(fmt.Errorf("--samples: %w", err))
+		}
+		r.Routes = append(r.Routes, route{k, first.owner(h)})
 	}
 	var counts [3][]float64
 	for i := range counts {
@@ -173,7 +179,9 @@ func (s *simulate) simulate(stdin io.Reader) (*simulation, error) {
 		}
 	}
 	r.Distribution, r.AfterAdd, r.AfterRemove = spreadOf(first, counts[0]), spreadOf(added, counts[1]), spreadOf(removed, counts[2])
-	s.stable(r, stages, one(s.stability))
+	if err := s.stable(r, stages, stability); err != nil {
+		return nil, err
+	}
 	for i, title := range []string{"at first", "after " + r.Added + " was added", "after " + r.Removed + " was removed"} {
 		if m, drawable := stages[i].placer.(*placement.Map); drawable {
 			r.maps = append(r.maps, draw.Panel{Title: title, Map: m})
@@ -188,11 +196,13 @@ func numbered(pattern string, n int) string {
 
 // stages builds the placements: at first, with one shard more, and without the one that leaves.
 func (s *simulate) stages() ([]stage, error) {
-	nodeHash, err := s.hashOne()
-	if err != nil {
-		return nil, err
+	if s.keys.typeName == "" { // names of shards and keys go through one function, as in the textbook
+		f, err := hash.Named(s.keys.hashName)
+		if err != nil {
+			return nil, wrongInput(err)
+		}
+		s.tuning.config.NodeHash = func(label string) uint64 { return f.Sum([]byte(label), uint64(s.keys.seed)) }
 	}
-	s.tuning.config.NodeHash = nodeHash // names of shards and keys go through one function, as in the textbook
 	algorithm, err := s.tuning.algorithm(s.algorithm)
 	if err != nil {
 		return nil, err
@@ -206,11 +216,11 @@ func (s *simulate) stages() ([]stage, error) {
 		return nil, wrongInputf("--remove %s: there is no such shard; there are %s to %s", s.remove, shards[0].Name, shards[s.shards].Name)
 	}
 	left := slices.Delete(slices.Clone(shards), gone, gone+1)
-	add, err := placement.NewChange(algorithm, placement.KeyLevel, s.tuning.config.Slots, shards[:s.shards], shards)
+	add, err := placement.NewChange(algorithm, placement.KeyLevel, shards[:s.shards], shards)
 	if err != nil {
 		return nil, wrongInput(err)
 	}
-	remove, err := placement.NewChange(algorithm, placement.KeyLevel, s.tuning.config.Slots, shards, left)
+	remove, err := placement.NewChange(algorithm, placement.KeyLevel, shards, left)
 	if err != nil {
 		return nil, wrongInput(err)
 	}
@@ -220,39 +230,42 @@ func (s *simulate) stages() ([]stage, error) {
 	}, nil
 }
 
-func (s *simulate) hashOne() (func(string) uint64, error) {
-	function, err := hash.Named(s.keys.hashName)
-	return func(k string) uint64 { return function.Sum([]byte(k), s.keys.seed) }, wrongInput(err)
-}
-
+// spreadOf leaves empty seats out: they are places without a shard.
 func spreadOf(st stage, counts []float64) spread {
-	f := placement.Measure(counts)
-	result := spread{Counts: counts, Std: f.Std, Entropy: f.Entropy}
+	var result spread
+	for i, shard := range st.shards {
+		if shard.Name != "" {
+			result.Shards = append(result.Shards, shard.Name)
+			result.Counts = append(result.Counts, counts[i])
+		}
+	}
+	f := placement.Measure(result.Counts)
+	for _, count := range result.Counts {
+		result.Percent = append(result.Percent, 100*count/f.Total)
+	}
+	result.Std, result.Entropy = f.Std, f.Entropy
 	if skew := f.Skew(); !math.IsInf(skew, 0) {
 		result.Skew = &skew
-	}
-	for i, shard := range st.shards {
-		result.Shards = append(result.Shards, shard.Name)
-		result.Percent = append(result.Percent, 100*counts[i]/f.Total)
 	}
 	return result
 }
 
-// stable looks the key up again and again in each stage, each time in a placement built anew.
-func (s *simulate) stable(r *simulation, stages []stage, h uint64) {
+// stable looks the key up again and again in each stage, and in stages built anew.
+func (s *simulate) stable(r *simulation, stages []stage, h uint64) error {
+	again, err := s.stages()
+	if err != nil {
+		return err
+	}
 	r.Stable = true
 	r.StabilityShards = map[string]string{}
 	for i, phase := range []string{"first", "added", "removed"} {
-		r.StabilityShards[phase] = stages[i].owner(h)
+		owner := stages[i].owner(h)
+		r.StabilityShards[phase] = owner
 		for range s.repeats {
-			r.Stable = r.Stable && stages[i].owner(h) == r.StabilityShards[phase]
+			r.Stable = r.Stable && stages[i].owner(h) == owner && again[i].owner(h) == owner
 		}
 	}
-	if again, err := s.stages(); err == nil {
-		for i := range stages {
-			r.Stable = r.Stable && again[i].owner(h) == stages[i].owner(h)
-		}
-	}
+	return nil
 }
 
 func (s *simulate) print(w io.Writer, r *simulation) error {
@@ -310,7 +323,7 @@ func (s *simulate) printPhases(w io.Writer, r *simulation) error {
 	for _, route := range r.Routes {
 		p("  %-12s -> %s", route.Key, route.Shard)
 	}
-	p("Phase 3: %d keys", r.Keys)
+	p("Phase 3: %s keys", grouped(float64(r.Keys)))
 	r.Distribution.print(w)
 	p("Phase 4: %s is added: %.1f %% of the keys migrate (ideal %.1f %%)", r.Added, r.AddMigrated, r.AddIdeal)
 	r.AfterAdd.print(w)
@@ -342,14 +355,12 @@ third each; 150 points leave a deviation of about 8 %% to chance even then.`)
 // isTextbook says whether this is the case of which figures were published.
 func (s *simulate) isTextbook() bool {
 	return s.algorithm == "ring32" && s.keys.hashName == "fnv1a32" && s.shards == 3 && s.tuning.config.VirtualNodes == 150 &&
-		s.keys.items == 10_000 && s.keys.prefix == "user:" && s.keys.file == "" && s.keys.seed == 0 && s.name == "shard-%d"
+		s.keys.items == 10_000 && s.keys.prefix == "user:" && s.keys.file == "" && s.keys.typeName == "" && s.keys.seed == 0 && s.name == "shard-%d"
 }
 
 func (sp spread) print(w io.Writer) {
 	for i, shard := range sp.Shards {
-		if shard != "" {
-			fmt.Fprintf(w, "  %-12s %8.0f keys %6.1f %%\n", shard, sp.Counts[i], sp.Percent[i])
-		}
+		fmt.Fprintf(w, "  %-12s %8.0f keys %6.1f %%\n", shard, sp.Counts[i], sp.Percent[i])
 	}
 	if sp.Skew == nil {
 		fmt.Fprintf(w, "  a shard has no keys at all\n")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -26,9 +27,34 @@ shards would move, and how the algorithms compare.`,
 	}
 	root.SetVersionTemplate("cleave {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrongInput(err) })
-	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddCommand(newPlacement())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	strict(root)
 	return root
+}
+
+// strict makes the commands that the framework adds refuse what they do not know, as ours do.
+func strict(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, helpOrUnknown
+			for _, shell := range cmd.Commands() {
+				shell.Args = noArgs
+			}
+		case "help":
+			cmd.Run, cmd.RunE = nil, func(_ *cobra.Command, args []string) error { return helpFor(root, args) }
+		}
+	}
+}
+
+func helpFor(root *cobra.Command, args []string) error {
+	cmd, rest, err := root.Find(args)
+	if err != nil || len(rest) > 0 {
+		return wrongInputf("there is no command %q to help with: 'cleave --help' lists the commands", strings.Join(args, " "))
+	}
+	return cmd.Help()
 }
 
 // helpOrUnknown is what a command with subcommands does when none was named: help, or a clear word about one that does

@@ -92,9 +92,11 @@ func Maps(w io.Writer, title string, shape Shape, panels ...Panel) error {
 // shardNames lists all shards of all panels, each once, in order.
 func shardNames(panels []Panel) []string {
 	var names []string
+	seen := map[string]bool{"": true} // an empty seat is no shard
 	for _, p := range panels {
 		for _, name := range p.Map.Shards() {
-			if name != "" && !slices.Contains(names, name) {
+			if !seen[name] {
+				seen[name] = true
 				names = append(names, name)
 			}
 		}
@@ -104,10 +106,14 @@ func shardNames(panels []Panel) []string {
 
 // numbersIn maps the map's shard numbers to places in names; empty seats, which own nothing, are -1.
 func numbersIn(m *placement.Map, names []string) []int {
+	place := map[string]int{"": -1}
+	for i, name := range names {
+		place[name] = i
+	}
 	shards := m.Shards()
 	numbers := make([]int, len(shards))
 	for i, name := range shards {
-		numbers[i] = slices.Index(names, name)
+		numbers[i] = place[name]
 	}
 	return numbers
 }

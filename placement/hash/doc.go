@@ -5,6 +5,6 @@
 // them, [Named] finds one. [Avalanche] and [Uniformity] measure how well a function spreads keys, and [Function.Attack]
 // says what it means if others choose the keys.
 //
-// All of it is stateless and safe for concurrent use. A 32-bit function returns its value in the upper half, where a
-// placement looks first.
+// All of it is stateless and safe for concurrent use. A 32-bit function returns its value twice, in both halves: some
+// placements look at the upper bits first, some at the lower.
 package hash

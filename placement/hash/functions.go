@@ -44,7 +44,7 @@ func Functions() []Function {
 		},
 		{
 			Name: "postgres-bigint", Bits: 64, Origin: "PostgreSQL's hashint8extended, upper half first; words chained", Sum: postgresBigint,
-			Attack: "as above",
+			Attack: "as above; for columns of bigint: bytes that are no whole words collide with zeros behind them",
 		},
 		{
 			Name: "fnv1a", Bits: 64, Origin: "Fowler, Noll, Vo 1991", Sum: fnv64,
@@ -55,7 +55,7 @@ func Functions() []Function {
 			Attack: "no seed of its own; 32 bits collide by chance at 77,000 keys",
 		},
 		{
-			Name: "fxhash", Bits: 64, Origin: "Firefox; Rust's compiler", Sum: fx,
+			Name: "fxhash", Bits: 64, Origin: "Firefox; Rust's compiler; last word filled with zeros", Sum: fx,
 			Attack: "no defence: one multiplication a word, collisions by hand",
 		},
 		{
@@ -71,11 +71,11 @@ func Functions() []Function {
 			Attack: "resists with a secret seed: made for keys chosen by others",
 		},
 		{
-			Name: "md5", Bits: 64, Origin: "RFC 1321, first eight bytes", Sum: md5Sum,
+			Name: "md5", Bits: 64, Origin: "RFC 1321, first eight bytes; a seed goes first", Sum: md5Sum,
 			Attack: "collisions can be computed, 64 bits of it with a secret prefix are safe in practice; slow",
 		},
 		{
-			Name: "fibonacci", Bits: 64, Origin: "Knuth TAOCP 6.4, words xored first", Sum: fibonacci,
+			Name: "fibonacci", Bits: 64, Origin: "Knuth TAOCP 6.4; words xored first, the last filled with zeros", Sum: fibonacci,
 			Attack: "no defence: made for integers that nobody chooses",
 		},
 	}
@@ -115,7 +115,7 @@ func fnv32(k []byte, seed uint64) uint64 {
 	for _, b := range k {
 		h = (h ^ uint32(b)) * 16777619
 	}
-	return uint64(h) << 32
+	return uint64(h)<<32 | uint64(h)
 }
 
 func fx(k []byte, seed uint64) uint64 {
@@ -137,9 +137,12 @@ func sip(k []byte, seed uint64) uint64 {
 }
 
 func md5Sum(k []byte, seed uint64) uint64 {
-	var buffer [8 + 256]byte
-	binary.LittleEndian.PutUint64(buffer[:], seed)
-	sum := md5.Sum(append(buffer[:8], k...))
+	if seed != 0 {
+		var buffer [8 + 256]byte
+		binary.LittleEndian.PutUint64(buffer[:], seed)
+		k = append(buffer[:8], k...)
+	}
+	sum := md5.Sum(k)
 	return binary.BigEndian.Uint64(sum[:])
 }
 

@@ -19,10 +19,12 @@ func TestKnownValues(t *testing.T) {
 		{"fnv1a", "", 0xcbf29ce484222325},
 		{"fnv1a", "a", 0xaf63dc4c8601ec8c},
 		{"fnv1a", "foobar", 0x85944171f73967e8},
-		{"fnv1a32", "", 0x811c9dc5 << 32},
-		{"fnv1a32", "foobar", 0xbf9cf968 << 32},
+		{"fnv1a32", "", 0x811c9dc5811c9dc5},
+		{"fnv1a32", "foobar", 0xbf9cf968bf9cf968},
 		{"murmur3", "hello", 0xcbd8a7b341bd9b02},
 		{"xxh3", "", 0x2d06800538d394c2},
+		{"xxh3", "a", 0xe6c632b61e964e1f},
+		{"md5", "a", 0x0cc175b9c0f1b6a8},
 	} {
 		if got := function(t, c.name).Sum([]byte(c.key), 0); got != c.want {
 			t.Errorf("%s of %q is %#x, want %#x", c.name, c.key, got, c.want)

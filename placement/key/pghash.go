@@ -14,7 +14,7 @@ const initialState = 0x9e3779b9 + 3923095
 
 // begin returns the initial state for a key of this length. PostgreSQL, too, takes the length modulo 2^32.
 func begin(length int, seed uint64) (a, b, c uint32) {
-	a = uint32(initialState + length)
+	a = initialState + uint32(length)
 	b, c = a, a
 	if seed != 0 {
 		a += uint32(seed >> 32)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -108,13 +109,15 @@ func parseText(s string) (Value, error) {
 	return Value{bytes: s}, nil
 }
 
+var uuidForm = regexp.MustCompile(`^([0-9a-fA-F]{8})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{4})-?([0-9a-fA-F]{12})$`)
+
 func parseUUID(s string) (Value, error) {
-	digits := strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}"), "-", "")
-	raw, err := hex.DecodeString(digits)
-	if err != nil || len(raw) != 16 {
-		return Value{}, errors.New("a uuid has 32 hexadecimal digits")
+	groups := uuidForm.FindStringSubmatch(s)
+	if groups == nil {
+		return Value{}, errors.New("a uuid has 32 hexadecimal digits, in groups of 8-4-4-4-12")
 	}
-	return Value{bytes: string(raw)}, nil
+	raw, err := hex.DecodeString(strings.Join(groups[1:], ""))
+	return Value{bytes: string(raw)}, err
 }
 
 func parseBytea(s string) (Value, error) {
@@ -243,36 +246,30 @@ func parseTimestamptz(s string) (Value, error) {
 
 const microsPerDay = 24 * 60 * 60 * 1_000_000
 
+var clockForm = regexp.MustCompile(`^([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:Z|([+-])([0-9]{2})(?::?([0-9]{2})(?::([0-9]{2}))?)?)$`)
+
 // parseClock reads HH:MM:SS[.ffffff] and the offset from UTC that must follow, and returns microseconds in UTC.
 func parseClock(s string) (int64, error) {
-	sign := strings.LastIndexAny(s, "+-Z")
-	if sign < 0 {
-		return 0, errors.New("the offset from UTC is missing")
+	f := clockForm.FindStringSubmatch(s)
+	if f == nil {
+		return 0, errors.New("a time is written HH:MM:SS[.ffffff] and its offset from UTC, +HH, +HH:MM or Z")
 	}
-	clock, zone := s[:sign], s[sign:]
-	_, fraction, _ := strings.Cut(clock, ".")
-	t, err := time.Parse("15:04:05.999999", clock)
-	if err != nil || len(fraction) > 6 {
-		return 0, errors.New("a time is written HH:MM:SS[.ffffff]")
+	hour, minute, second := digits(f[1]), digits(f[2]), digits(f[3])
+	micro := digits((f[4] + "000000")[:6])
+	zoneHour, zoneMinute, zoneSecond := digits(f[6]), digits(f[7]), digits(f[8])
+	// PostgreSQL knows offsets of less than sixteen hours.
+	if hour > 23 || minute > 59 || second > 59 || zoneHour > 15 || zoneMinute > 59 || zoneSecond > 59 {
+		return 0, errors.New("no such time")
 	}
-	offset, err := parseOffset(zone)
-	if err != nil {
-		return 0, err
+	offset := (zoneHour*60+zoneMinute)*60 + zoneSecond
+	if f[5] == "-" {
+		offset = -offset
 	}
-	ofDay := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +
-		time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
-	return (ofDay - offset).Microseconds(), nil
+	return ((hour*60+minute)*60+second-offset)*1_000_000 + micro, nil
 }
 
-func parseOffset(zone string) (time.Duration, error) {
-	if zone == "Z" {
-		return 0, nil
-	}
-	for _, layout := range []string{"-07", "-07:00", "-0700", "-07:00:00"} {
-		if t, err := time.Parse(layout, zone); err == nil {
-			_, seconds := t.Zone()
-			return time.Duration(seconds) * time.Second, nil
-		}
-	}
-	return 0, errors.New("the offset from UTC is written +HH, +HH:MM or Z")
+// digits reads a number that a form has checked; nothing is zero.
+func digits(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n
 }
