@@ -19,13 +19,13 @@ build: ## build bin/cleave
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/cleave ./cmd/cleave
 
 dev: build ## build, then show what runs today (the local cluster is not built yet)
-	@scripts/install-postgres.sh
+	@scripts/install.sh
 	@bin/cleave placement simulate
 	@echo
 	@echo "That was placement at work. A local sharded cluster under this command is the next thing to be built: see README.md, Status."
 
 test: ## install what is missing and run every test, with the race detector
-	scripts/install-postgres.sh
+	scripts/install.sh
 	CLEAVE_REQUIRE_POSTGRES=1 go test -race -timeout 20m ./...
 	GOARCH=386 go test -short ./placement/...
 	cd bench && go vet ./... && go test -run . ./...
@@ -45,7 +45,6 @@ fmt: ## fail if a file is not formatted
 
 vet:
 	go mod tidy -diff
-	cd bench && go mod tidy -diff
 	go vet ./...
 	GOARCH=386 go vet ./placement/... ./shardmap/... ./idgen/...
 	GOARCH=arm64 go vet ./placement/... ./shardmap/... ./idgen/...
@@ -63,7 +62,7 @@ bench: ## benchmarks, as ratios against peers measured in the same run
 	cd bench && go run ./cmd/ratios -benchtime $(BENCHTIME) -count $(BENCHCOUNT)
 
 golden: ## regenerate the golden hash vectors with a real PostgreSQL
-	scripts/install-postgres.sh
+	scripts/install.sh
 	placement/key/testdata/generate.sh placement/key/testdata
 
 clean: ## remove what was built

@@ -50,7 +50,7 @@ func serverFolders(t *testing.T) []string {
 	}
 	if len(found) == 0 {
 		if os.Getenv("CLEAVE_REQUIRE_POSTGRES") != "" {
-			t.Fatal("no PostgreSQL server found; scripts/install-postgres.sh installs one")
+			t.Fatal("no PostgreSQL server found; scripts/install.sh installs one")
 		}
 		t.Skip("no PostgreSQL server found")
 	}

@@ -7,6 +7,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -123,7 +124,7 @@ func (r results) print() error {
 	}
 	slices.SortFunc(groups, natural)
 	if len(groups) == 0 {
-		return fmt.Errorf("no benchmark ran")
+		return errors.New("no benchmark ran")
 	}
 	for _, group := range groups {
 		fmt.Println(group)
