@@ -32,4 +32,4 @@ if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
   "${as_root[@]}" mkdir -p /etc/postgresql-common
   echo "create_main_cluster = false" | "${as_root[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null
 fi
-"${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
+"${as_root[@]}" apt-get install -y -q --no-install-recommends -o Dpkg::Options::=--force-confold "${missing[@]}"
