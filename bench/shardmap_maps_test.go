@@ -2,7 +2,6 @@ package bench
 
 import (
 	"sync"
-	_ "unsafe" // for go:linkname
 
 	"github.com/alphadose/haxmap"
 	cmap "github.com/orcaman/concurrent-map/v2"
@@ -49,23 +48,10 @@ func stringMaps[V any]() []implementation[string, V] {
 func mapsForAnyKey[K comparable, V any]() []implementation[K, V] {
 	return []implementation[K, V]{
 		{"cleave", func() concurrentMap[K, V] { return cleaveMap[K, V]{shardmap.New[K, V]()} }},
-		{"cleave-unpadded", func() concurrentMap[K, V] { return cleaveMap[K, V]{newUnpadded[K, V]()} }},
 		{"syncmap", func() concurrentMap[K, V] { return &syncMap[K, V]{} }},
 		{"rwmutex", func() concurrentMap[K, V] { return &rwMutexMap[K, V]{m: map[K]V{}} }},
 		{"xsync", func() concurrentMap[K, V] { return xsyncMap[K, V]{xsync.NewMap[K, V]()} }},
 	}
-}
-
-// packShards is a switch inside package shardmap that leaves the padding out of
-// the maps made while it is on.
-//
-//go:linkname packShards github.com/cleavedb/cleave/shardmap.packShards
-var packShards bool
-
-func newUnpadded[K comparable, V any]() *shardmap.Map[K, V] {
-	packShards = true
-	defer func() { packShards = false }()
-	return shardmap.New[K, V]()
 }
 
 type cleaveMap[K comparable, V any] struct{ m *shardmap.Map[K, V] }

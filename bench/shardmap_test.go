@@ -3,12 +3,9 @@ package bench
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
-
-	"github.com/cleavedb/cleave/shardmap"
 )
 
 // The benchmarks of package shardmap. Every sub-benchmark says what it measures
@@ -196,42 +193,4 @@ func BenchmarkShardmapChurn(b *testing.B) {
 			})
 		}
 	}
-}
-
-// BenchmarkFalseSharing has two goroutines, each on a thread of its own, that
-// add and remove a key in two neighbouring shards: nothing they do is shared but,
-// without padding, the cache line.
-func BenchmarkFalseSharing(b *testing.B) {
-	for _, impl := range []struct {
-		name string
-		make func() *shardmap.Map[uint64, uint64]
-	}{
-		{"cleave", shardmap.New[uint64, uint64]},
-		{"cleave-unpadded", newUnpadded[uint64, uint64]},
-	} {
-		b.Run("impl="+impl.name, func(b *testing.B) {
-			m := impl.make()
-			keys := []uint64{keyOfShard(m, 0), keyOfShard(m, 1)}
-			b.ReportAllocs()
-			inParallel(b, len(keys), func(worker, operations int) {
-				runtime.LockOSThread()
-				defer runtime.UnlockOSThread()
-				for i := range operations {
-					if i%2 == 0 {
-						m.Set(keys[worker], uint64(i))
-					} else {
-						m.Delete(keys[worker])
-					}
-				}
-			})
-		})
-	}
-}
-
-func keyOfShard(m *shardmap.Map[uint64, uint64], shard int) uint64 {
-	key := uint64(0)
-	for m.Route(key).Shard() != shard {
-		key++
-	}
-	return key
 }

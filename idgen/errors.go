@@ -19,7 +19,7 @@ type ClockError struct {
 }
 
 func (e *ClockError) Error() string {
-	return fmt.Sprintf("clock is %s behind the ids already made, and at most %s is waited for", e.Behind, e.Max)
+	return fmt.Sprintf("clock is %s behind the ids already made, and at most %s is waited for in all", e.Behind, e.Max)
 }
 
 // ExhaustedError says that the time part of the layout has come to its end. It is for good.

@@ -19,7 +19,8 @@ type Config struct {
 	// 0 is the database's.
 	Number int
 	// MaxBackwards is how far the clock may be behind the last id for [Generator.Next] to wait until it has caught up; when
-	// it is further behind, Next fails with a [ClockError]. Negative means never to wait. Default: DefaultMaxBackwards.
+	// it is further behind, Next fails with a [ClockError]. It is rounded up to the millisecond; negative means to wait for
+	// no more than the next one. Default: DefaultMaxBackwards.
 	MaxBackwards time.Duration
 	// NotBefore is the earliest time that an id may carry, rounded up to the millisecond. The generator keeps no state
 	// over a restart, so this is what protects against a clock that was set back in the meantime: a process that records
@@ -84,11 +85,13 @@ func New(config Config) (*Generator, error) {
 	g := &Generator{
 		layout:       config.Layout,
 		number:       config.Number,
-		maxBackwards: max(0, config.MaxBackwards.Milliseconds()),
+		maxBackwards: max(0, (config.MaxBackwards + time.Millisecond - 1).Milliseconds()),
 		clock:        config.Clock,
 		unused:       make([]atomic.Uint64, config.Layout.Slots()),
 	}
-	firstMilli := uint64(ceilMilli(config.NotBefore) - config.Layout.epochMilli)
+	// A generator made before under this number may have made ids in this very millisecond, and none later.
+	firstMilli := uint64(max(ceilMilli(config.NotBefore), config.Clock.Now().UnixMilli()+1) - config.Layout.epochMilli)
+	firstMilli = min(firstMilli, config.Layout.endMilli())
 	for slot := range g.unused {
 		g.unused[slot].Store(firstMilli << config.Layout.seqBits)
 	}
@@ -154,13 +157,14 @@ func (g *Generator) takeSlowly(ctx context.Context, slot int) (uint64, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
+		// The tick that would be next tells when it can be had. It is read before the clock: a goroutine that is held up
+		// between the two must not take what others did meanwhile for a clock that went back.
+		dueMilli := int64(g.unused[slot].Load() >> g.layout.seqBits)
 		now := g.clock.Now()
 		milli := now.UnixMilli() - g.layout.epochMilli
 		if tick, ok := g.take(slot, milli); ok {
 			return tick, nil
 		}
-		// The tick that would be next tells when it can be had.
-		dueMilli := int64(g.unused[slot].Load() >> g.layout.seqBits)
 		if max(milli, dueMilli) >= int64(g.layout.endMilli()) {
 			return 0, &ExhaustedError{End: g.layout.End()}
 		}

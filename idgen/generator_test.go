@@ -14,11 +14,15 @@ import (
 	"pgregory.net/rapid"
 )
 
+// mustNew returns a generator and lets the millisecond pass that it leaves to its predecessors.
 func mustNew(t testing.TB, config Config) *Generator {
 	t.Helper()
 	g, err := New(config)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if clock, ok := config.Clock.(*fakeClock); ok {
+		clock.step(time.Millisecond)
 	}
 	return g
 }
@@ -71,8 +75,8 @@ func TestNextParts(t *testing.T) {
 func TestFullMillisecondWaits(t *testing.T) {
 	clock := newFakeClock()
 	clock.step(300 * time.Microsecond)
-	start := clock.now.Truncate(time.Millisecond)
 	g := mustNew(t, Config{Number: 1, Clock: clock, MaxBackwards: -1})
+	start := clock.now.Truncate(time.Millisecond)
 	var ids []int64
 	for range 3 * 32 {
 		ids = append(ids, mustNext(t, g, 0))
@@ -108,7 +112,7 @@ func TestClockStepsBackALot(t *testing.T) {
 	if !errors.As(err, &clockErr) || *clockErr != (ClockError{Behind: time.Hour, Max: DefaultMaxBackwards}) {
 		t.Fatalf("got %v, want a clock error of an hour", err)
 	}
-	if want := "make id for slot 0: clock is 1h0m0s behind the ids already made, and at most 250ms is waited for"; err.Error() != want {
+	if want := "make id for slot 0: clock is 1h0m0s behind the ids already made, and at most 250ms is waited for in all"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
 	}
 	if clock.slept != nil {
@@ -167,7 +171,7 @@ func TestContextEndsWait(t *testing.T) {
 func TestLayoutEnds(t *testing.T) {
 	layout := DefaultLayout()
 	clock := newFakeClock()
-	clock.now = layout.End().Add(-time.Millisecond)
+	clock.now = layout.End().Add(-2 * time.Millisecond)
 	g := mustNew(t, Config{Number: 127, Clock: clock})
 	var ids []int64
 	for range 32 {
@@ -221,13 +225,32 @@ func TestNotBeforeRoundsUp(t *testing.T) {
 func TestHighWater(t *testing.T) {
 	clock := newFakeClock()
 	g := mustNew(t, Config{Number: 1, Clock: clock})
-	if got := g.HighWater(); !got.Equal(defaultEpoch) {
-		t.Errorf("got %s before the first id, want the epoch", got)
+	if got := g.HighWater(); !got.Equal(clock.now) {
+		t.Errorf("got %s before the first id, want the first millisecond that it may use, %s", got, clock.now)
 	}
 	for n := range 32 {
 		mustNext(t, g, 5<<54)
 		if got, want := g.HighWater(), clock.now.Add(time.Millisecond); !got.Equal(want) {
 			t.Errorf("after %d ids: got %s, want %s", n+1, got, want)
+		}
+	}
+}
+
+// A generator made right after another of the same number, in the same millisecond, repeats nothing of it.
+func TestOneAfterAnotherInOneMillisecond(t *testing.T) {
+	clock := newFakeClock()
+	seen := map[int64]bool{}
+	for range 50 {
+		g, err := New(Config{Number: 1, Clock: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			id := mustNext(t, g, 0)
+			if seen[id] {
+				t.Fatalf("id %d twice", id)
+			}
+			seen[id] = true
 		}
 	}
 }
@@ -351,7 +374,9 @@ func TestOneSlotUnderContention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := mustNew(t, Config{Number: 1, Layout: layout, Clock: stoppedClock{newFakeClock().now}})
+	clock := newFakeClock()
+	g := mustNew(t, Config{Number: 1, Layout: layout, Clock: clock})
+	g.clock = stoppedClock{clock.now}
 	made := make([][]int64, goroutines)
 	var group sync.WaitGroup
 	for worker := range goroutines {

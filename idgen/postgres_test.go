@@ -376,6 +376,9 @@ func testPostgresPrivileges(t *testing.T, server *postgresServer) {
 	db.fails(t, "SET ROLE app; SELECT nextval('cleave.id_clock_0')", "permission denied for sequence")
 	db.fails(t, "SET ROLE app; SELECT cleave.id_raise_floor(now())", "permission denied for function")
 	db.fails(t, "SET ROLE app; SELECT cleave.id_high_water()", "permission denied for function")
+	db.run(t, "CREATE ROLE mover; GRANT USAGE ON SCHEMA cleave TO mover; "+
+		"GRANT EXECUTE ON FUNCTION cleave.id_high_water(), cleave.id_raise_floor(timestamptz) TO mover")
+	db.run(t, "SET ROLE mover; SELECT cleave.id_raise_floor(cleave.id_high_water())")
 }
 
 func testPostgresDeclarations(t *testing.T, server *postgresServer) {
@@ -384,9 +387,10 @@ func testPostgresDeclarations(t *testing.T, server *postgresServer) {
 		WHERE pronamespace = 'cleave'::regnamespace ORDER BY proname`)
 	want := strings.Join([]string{
 		`id_generator|i|s|t|f|`,
-		`id_high_water|v|u|f|f|{"search_path=pg_catalog, pg_temp"}`,
+		`id_high_water|v|u|f|t|{"search_path=pg_catalog, pg_temp"}`,
 		`id_layout|i|s|f|f|`,
-		`id_raise_floor|v|u|t|f|{"search_path=pg_catalog, pg_temp"}`,
+		`id_maker|i|s|f|f|`,
+		`id_raise_floor|v|u|t|t|{"search_path=pg_catalog, pg_temp"}`,
 		`id_sequence|i|s|t|f|`,
 		`id_slot|i|s|t|f|`,
 		`id_time|i|s|t|f|`,
@@ -415,6 +419,7 @@ func testPostgresRunAgain(t *testing.T, server *postgresServer) {
 		t.Fatal(err)
 	}
 	db.fails(t, mustSQL(t, other, SQLConfig{}), "this database makes ids with another layout")
+	db.fails(t, mustSQL(t, DefaultLayout(), SQLConfig{Generator: 5}), "this database makes ids with another generator number")
 	db.run(t, mustSQL(t, other, SQLConfig{Schema: "elsewhere"}))
 }
 
@@ -452,22 +457,6 @@ func testPostgresUUID(t *testing.T, server *postgresServer) {
 	}
 }
 
-// sequenceSource is a Source over a PostgreSQL sequence, as a caller with a driver would write it.
-type sequenceSource struct {
-	db    *postgresDatabase
-	query string
-	block int64
-}
-
-func (s sequenceSource) Next(context.Context, int64) (first, n int64, err error) {
-	output, err := s.db.server.psql(s.db.name, s.query)
-	if err != nil {
-		return 0, 0, err
-	}
-	first, err = strconv.ParseInt(output, 10, 64)
-	return first, s.block, err
-}
-
 func testPostgresSequenceSource(t *testing.T, server *postgresServer) {
 	const block = 50
 	create, next, err := SequenceSQL("public", "invoice_numbers", block)
@@ -477,7 +466,14 @@ func testPostgresSequenceSource(t *testing.T, server *postgresServer) {
 	db := server.database(t, "sequence_source", create)
 	seen := map[int64]bool{}
 	for range 2 { // Two processes.
-		blocks, err := NewBlocks(sequenceSource{db, next, block}, BlocksConfig{Size: block, Max: 10_000})
+		source := SequenceSource(block, func(context.Context) (int64, error) {
+			output, err := db.server.psql(db.name, next)
+			if err != nil {
+				return 0, err
+			}
+			return strconv.ParseInt(output, 10, 64)
+		})
+		blocks, err := NewBlocks(source, BlocksConfig{Max: 10_000}) // asks for more than the sequence's step
 		if err != nil {
 			t.Fatal(err)
 		}

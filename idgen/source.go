@@ -15,6 +15,23 @@ type Source interface {
 	Next(ctx context.Context, size int64) (first, n int64, err error)
 }
 
+// SequenceSource is a [Source] over a sequence that steps by the block size: reserve returns its next value, as the query of
+// [SequenceSQL] does. Whatever size is asked for, a block is one step of the sequence: answering with more would hand out
+// numbers of the next.
+func SequenceSource(block int64, reserve func(ctx context.Context) (first int64, err error)) Source {
+	return sequenceSource{block, reserve}
+}
+
+type sequenceSource struct {
+	block   int64
+	reserve func(ctx context.Context) (int64, error)
+}
+
+func (s sequenceSource) Next(ctx context.Context, _ int64) (first, n int64, err error) {
+	first, err = s.reserve(ctx)
+	return first, s.block, err
+}
+
 // MemorySource is a [Source] within the process, for tests and for tables that live no longer than it. Safe for concurrent use.
 type MemorySource struct {
 	mu   sync.Mutex

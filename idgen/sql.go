@@ -33,7 +33,8 @@ const (
 
 // SQLConfig says how the functions of [Layout.SQL] are made.
 type SQLConfig struct {
-	// Schema is where the functions live: lower-case letters, digits and underscores. Default: DefaultSchema.
+	// Schema is where the functions live: lower-case letters, digits and underscores. A schema is a maker of its own: two
+	// of them in one database with the same layout and number make the same ids. Default: DefaultSchema.
 	Schema string
 	// Generator is the number of the ids made in this database. Default: 0, which all databases share: right as long as
 	// every slot belongs to one database at a time and [Layout.SQL]'s rule for moves is kept. Where a slot is
@@ -74,6 +75,7 @@ func (c SQLConfig) check(layout Layout) error {
 //	next_id(hash bigint) bigint                     makes an id for a row whose shard key has this hash
 //	id_time(id), id_slot(id), id_generator(id), id_sequence(id)
 //	id_layout() text                                equals Layout.String
+//	id_maker() integer                              the generator number of ids made here
 //	id_high_water() timestamptz                     the first millisecond later than every id made here
 //	id_raise_floor(not_before timestamptz) interval no id made from now on carries an earlier time
 //

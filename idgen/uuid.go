@@ -84,8 +84,8 @@ func (u *UUIDs) take() uint64 {
 // uuidTick turns a time into 1/4096 of milliseconds since 1970; earlier times count as 1970.
 func uuidTick(t time.Time) uint64 {
 	milli := max(0, t.UnixMilli())
-	fraction := t.Nanosecond() % int(time.Millisecond) << uuidFractionBits / int(time.Millisecond)
-	return uint64(milli)<<uuidFractionBits | uint64(fraction)
+	nanos := uint64(t.Nanosecond()) % uint64(time.Millisecond)
+	return uint64(milli)<<uuidFractionBits | nanos<<uuidFractionBits/uint64(time.Millisecond)
 }
 
 // entropy is random bytes fetched in one go: asking the system for each id's eight would cost more than the rest of it.

@@ -14,7 +14,8 @@ var ErrTxDone = errors.New("shardmap: the transaction is over")
 // else, including plain Get and Set, the writes happen at a single moment.
 //
 // While fn runs, the locks of the shards are held, and whoever wants one of the
-// keys waits: fn must be quick and must not call the same map. Locks are taken
+// keys waits: fn must be quick and must not call the same map, nor another whose
+// callbacks call this one (for two maps there is [Cross]). Locks are taken
 // in one order everywhere, so calls of Across cannot deadlock one another. A key
 // may be named twice.
 func (m *Map[K, V]) Across(keys []Routed[K], fn func(tx *Tx[K, V]) error) error {

@@ -29,6 +29,8 @@ type actor[K comparable, V any] struct {
 	done      atomic.Uint64
 	panicked  atomic.Uint64
 	cancelled atomic.Uint64
+	blocked   atomic.Int64
+	refused   atomic.Uint64
 }
 
 func newActor[K comparable, V any](a *Actors[K, V], shard, mailbox int) *actor[K, V] {
@@ -82,7 +84,16 @@ func (o *actor[K, V]) enqueue(ctx context.Context, t *task[K, V]) error {
 	case o.mailbox <- t:
 		o.recordDepth()
 		return nil
+	default:
+	}
+	o.blocked.Add(1)
+	defer o.blocked.Add(-1)
+	select {
+	case o.mailbox <- t:
+		o.recordDepth()
+		return nil
 	case <-ctx.Done():
+		o.refused.Add(1)
 		return notRun(ctx)
 	case <-o.closing:
 		return ErrClosed
@@ -100,6 +111,7 @@ func (o *actor[K, V]) tryEnqueue(t *task[K, V]) error {
 		o.recordDepth()
 		return nil
 	default:
+		o.refused.Add(1)
 		return ErrMailboxFull
 	}
 }
@@ -158,6 +170,8 @@ func (o *actor[K, V]) stats() MailboxStats {
 		Done:      o.done.Load(),
 		Panicked:  o.panicked.Load(),
 		Cancelled: o.cancelled.Load(),
+		Blocked:   int(o.blocked.Load()),
+		Refused:   o.refused.Load(),
 	}
 }
 

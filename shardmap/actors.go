@@ -87,8 +87,9 @@ func (c ActorsConfig[K]) normalised() (ActorsConfig[K], error) {
 // slow holds up its own shard and no other, and callers see that it does.
 //
 // Make one with [NewActors] and end it with [Actors.Close]. All methods are safe
-// for concurrent use, but a function that runs on a shard must not wait for
-// that same shard, by Do, Drain or Close: it would wait for itself.
+// for concurrent use, but a function that runs on a shard must not wait for any
+// shard of the same Actors, by Do, TryDo, Drain or Close: it would wait for itself,
+// or for one that waits for it.
 type Actors[K comparable, V any] struct {
 	hash   hashing[K]
 	mask   uint64
@@ -123,8 +124,8 @@ func NewActors[K comparable, V any](config ActorsConfig[K]) (*Actors[K, V], erro
 // [ErrStarted] if it is still running, and [ErrClosed] or [ErrNotRun] if it did
 // not and never will. A context that has ended already runs nothing.
 func (a *Actors[K, V]) Do(ctx context.Context, key K, fn func(state *State[K, V])) error {
-	if ctx.Err() != nil {
-		return notRun(ctx)
+	if err := admissible(ctx, key); err != nil {
+		return err
 	}
 	owner := a.owner(key)
 	t := newTask(fn)
@@ -137,8 +138,8 @@ func (a *Actors[K, V]) Do(ctx context.Context, key K, fn func(state *State[K, V]
 // TryDo is [Actors.Do] except that it returns [ErrMailboxFull] where Do would
 // wait for room.
 func (a *Actors[K, V]) TryDo(ctx context.Context, key K, fn func(state *State[K, V])) error {
-	if ctx.Err() != nil {
-		return notRun(ctx)
+	if err := admissible(ctx, key); err != nil {
+		return err
 	}
 	owner := a.owner(key)
 	t := newTask(fn)
@@ -146,6 +147,18 @@ func (a *Actors[K, V]) TryDo(ctx context.Context, key K, fn func(state *State[K,
 		return err
 	}
 	return t.wait(ctx)
+}
+
+// admissible refuses what must not run: a context that has ended, and a key such
+// as NaN, which hashes to another shard each time.
+func admissible[K comparable](ctx context.Context, key K) error {
+	if ctx.Err() != nil {
+		return notRun(ctx)
+	}
+	if !equalsItself(key) {
+		return &AffinityError{Reason: ErrNotEqualToItself, Want: -1, Got: -1}
+	}
+	return nil
 }
 
 // Shards returns the number of shards.
@@ -201,7 +214,7 @@ func (a *Actors[K, V]) Close() {
 // one after another while the shard goes on.
 type MailboxStats struct {
 	// Depth is how many functions are waiting now, cancelled ones included until
-	// their turn comes.
+	// their turn comes; a Drain that is under way counts as one.
 	Depth int
 	// Capacity is how many can wait.
 	Capacity int
@@ -213,6 +226,11 @@ type MailboxStats struct {
 	Panicked uint64
 	// Cancelled is how many were taken out because their context had ended.
 	Cancelled uint64
+	// Blocked is how many callers are waiting for room now.
+	Blocked int
+	// Refused is how many never got in: because [Actors.TryDo] found no room, or
+	// because their context ended while they waited for some.
+	Refused uint64
 }
 
 // Stats returns the statistics of each shard, in the order of [Actors.ShardOf].

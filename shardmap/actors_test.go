@@ -3,6 +3,7 @@ package shardmap
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -130,6 +131,20 @@ func TestStateIsOneShard(t *testing.T) {
 	})
 }
 
+func TestActorsRefuseNaN(t *testing.T) {
+	a, err := NewActors[float64, int](ActorsConfig[float64]{Shards: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	for name, do := range map[string]func(context.Context, float64, func(*State[float64, int])) error{"Do": a.Do, "TryDo": a.TryDo} {
+		err := do(context.Background(), math.NaN(), func(*State[float64, int]) { t.Error("it ran") })
+		if !errors.Is(err, ErrNotEqualToItself) {
+			t.Errorf("%s = %v", name, err)
+		}
+	}
+}
+
 func TestTryDoSeesAFullMailbox(t *testing.T) {
 	a := newTestActors(t, ActorsConfig[int]{Shards: 1, Mailbox: 2})
 	release := block(t, a, 0)
@@ -147,13 +162,25 @@ func TestTryDoSeesAFullMailbox(t *testing.T) {
 	if err := a.TryDo(context.Background(), 0, nothing); !errors.Is(err, ErrMailboxFull) {
 		t.Errorf("TryDo = %v", err)
 	}
+	impatient, giveUp := context.WithCancel(context.Background())
+	var blocked sync.WaitGroup
+	blocked.Go(func() {
+		if err := a.Do(impatient, 0, nothing); !errors.Is(err, ErrNotRun) {
+			t.Errorf("Do without room = %v", err)
+		}
+	})
+	for a.Stats()[0].Blocked < 1 {
+		runtime.Gosched()
+	}
+	giveUp()
+	blocked.Wait()
 	release()
 	queued.Wait()
 	if err := a.TryDo(context.Background(), 0, nothing); err != nil {
 		t.Errorf("TryDo with room = %v", err)
 	}
 	stats := a.Stats()[0]
-	if stats != (MailboxStats{Depth: 0, Capacity: 2, HighWater: 2, Done: 4}) {
+	if stats != (MailboxStats{Depth: 0, Capacity: 2, HighWater: 2, Done: 4, Refused: 2}) {
 		t.Errorf("%+v", stats)
 	}
 }

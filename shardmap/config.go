@@ -13,8 +13,9 @@ const (
 	shardsPerProc = 4
 	// maxShards bounds Config.Shards: shards come from the low 16 bits of a hash.
 	maxShards = 1 << 16
-	// maxCapacity bounds Config.Capacity to what can be a mistake no longer.
-	maxCapacity = 1 << 32
+	// maxCapacity bounds Config.Capacity: more is a mistake, and would take the
+	// memory of the machine before the first entry.
+	maxCapacity = 1 << 28
 )
 
 // Config says how a [Map] is laid out. The zero value is ready to use.
@@ -23,13 +24,16 @@ type Config[K comparable] struct {
 	// At most 65536. Default: 4 × GOMAXPROCS.
 	Shards int
 
-	// Capacity is how many entries to make room for at once; the tables never
+	// Capacity is about how many entries to make room for at once: keys do not
+	// spread over shards quite evenly, so a shard may still grow. The tables never
 	// shrink below it. Default: 0, which grows from almost nothing.
 	Capacity int
 
 	// Hasher turns a key into 64 bits. Equal keys must give equal hashes. The
 	// result is mixed with a random number, so a weak hash is good enough as
-	// long as different keys differ somewhere. It must not call the map.
+	// long as different keys differ somewhere. It must not call the map, and it
+	// must panic for a key that cannot be compared, such as a slice in an
+	// interface, as the default does.
 	// Default: nil, which uses hash/maphash with a random seed for each map.
 	Hasher func(K) uint64
 }

@@ -14,6 +14,9 @@ import (
 //	bits  0–15  shard
 //	bits 32–56  bucket
 //	bits 57–63  tag
+//
+// A shard of more than 2²⁵ buckets takes bits of the tag as well, which makes the
+// tag say less there and nothing wrong.
 const (
 	bucketShift = 32
 	tagShift    = 57

@@ -77,11 +77,12 @@ type subject struct {
 	compute     func(key int, fn func(int, bool) (int, Action)) (int, bool)
 	swap        func(fail bool) (was twoKeys)
 	disturb     func(i int)
-	reset       func()
+	clear       func()
+	clearable   bool // whether clear takes both keys at one moment
 }
 
-func newSubject[V any](t *testing.T, pack func(int) V, unpack func(V) int) subject {
-	m := mustNew[int, V](t, Config[int]{Shards: 2})
+func newSubject[V any](t *testing.T, shards int, pack func(int) V, unpack func(V) int) subject {
+	m := mustNew[int, V](t, Config[int]{Shards: shards})
 	routed := []Routed[int]{m.Route(0), m.Route(1)}
 	number := func(value V, present bool) (int, bool) {
 		if !present {
@@ -135,7 +136,8 @@ func newSubject[V any](t *testing.T, pack func(int) V, unpack func(V) int) subje
 				m.Delete(10 + i%40)
 			}
 		},
-		reset: m.Clear,
+		clear:     m.Clear,
+		clearable: shards == 1,
 	}
 }
 
@@ -143,7 +145,7 @@ func newSubject[V any](t *testing.T, pack func(int) V, unpack func(V) int) subje
 func (sub subject) perform(rng *rand.Rand, clock *atomic.Int64, value int) step {
 	key := rng.IntN(2)
 	s := step{began: clock.Add(1)}
-	switch kind := rng.IntN(12); kind {
+	switch kind := rng.IntN(13); kind {
 	case 0, 1, 2, 3:
 		got, present := sub.get(key)
 		s.ended = clock.Add(1)
@@ -181,6 +183,14 @@ func (sub subject) perform(rng *rand.Rand, clock *atomic.Int64, value int) step 
 		}
 	case 9, 10:
 		return sub.performCompute(rng, clock, s, key, value)
+	case 11:
+		if !sub.clearable {
+			return sub.perform(rng, clock, value)
+		}
+		sub.clear()
+		s.ended = clock.Add(1)
+		s.what = "clear"
+		s.apply = func(twoKeys) (twoKeys, bool) { return twoKeys{}, true }
 	default:
 		fail := rng.IntN(3) == 0
 		was := sub.swap(fail)
@@ -201,7 +211,7 @@ func (sub subject) performCompute(rng *rand.Rand, clock *atomic.Int64, s step, k
 	action := []Action{Keep, Put, Remove}[rng.IntN(3)]
 	var saw int
 	var sawPresent bool
-	sub.compute(key, func(old int, present bool) (int, Action) {
+	is, isPresent := sub.compute(key, func(old int, present bool) (int, Action) {
 		saw, sawPresent = old, present
 		runtime.Gosched()
 		return value, action
@@ -217,18 +227,21 @@ func (sub subject) performCompute(rng *rand.Rand, clock *atomic.Int64, s step, k
 		case Remove:
 			m[key].value, m[key].present = 0, false
 		}
-		return m, fits
+		return m, fits && m[key].value == is && m[key].present == isPresent
 	}
 	return s
 }
 
 func TestLinearizable(t *testing.T) {
 	t.Run("words", func(t *testing.T) {
-		testLinearizable(t, newSubject(t, func(n int) int { return n }, func(n int) int { return n }))
+		testLinearizable(t, newSubject(t, 2, func(n int) int { return n }, func(n int) int { return n }))
+	})
+	t.Run("words in one shard, with Clear", func(t *testing.T) {
+		testLinearizable(t, newSubject(t, 1, func(n int) int { return n }, func(n int) int { return n }))
 	})
 	// Half of the values have the bits that say unsettled, in disguise.
 	t.Run("words that look unsettled", func(t *testing.T) {
-		testLinearizable(t, newSubject(t,
+		testLinearizable(t, newSubject(t, 2,
 			func(n int) uint64 {
 				if n%2 == 0 {
 					return unsettledWord
@@ -243,17 +256,22 @@ func TestLinearizable(t *testing.T) {
 			}))
 	})
 	t.Run("boxes", func(t *testing.T) {
-		testLinearizable(t, newSubject(t, strconv.Itoa, func(s string) int {
-			n, _ := strconv.Atoi(s)
-			return n
-		}))
+		testLinearizable(t, newSubject(t, 2, strconv.Itoa, atoi))
 	})
+	t.Run("boxes in one shard, with Clear", func(t *testing.T) {
+		testLinearizable(t, newSubject(t, 1, strconv.Itoa, atoi))
+	})
+}
+
+func atoi(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
 }
 
 func testLinearizable(t *testing.T, sub subject) {
 	const goroutines, each = 4, 6
 	for round := range often(6000) {
-		sub.reset()
+		sub.clear()
 		var clock atomic.Int64
 		var histories [goroutines][]step
 		var start, done sync.WaitGroup

@@ -132,13 +132,7 @@ func (m *Map[K, V]) Delete(key K) (V, bool) {
 // LoadOrStore returns the value of the key if it is there; if not, it stores the
 // one given and returns that. Loaded says which happened.
 func (m *Map[K, V]) LoadOrStore(key K, value V) (actual V, loaded bool) {
-	hash := m.hash.of(key)
-	if e := m.table(hash).find(hash, key); e != nil {
-		if actual, settled := m.values.load(e); settled {
-			return actual, true
-		}
-	}
-	return m.loadOrStoreLocked(hash, key, value)
+	return m.loadOrStore(m.hash.of(key), key, value)
 }
 
 // Compute changes one key as a single step. It calls fn once, with the value of
@@ -150,7 +144,8 @@ func (m *Map[K, V]) LoadOrStore(key K, value V) (actual V, loaded bool) {
 // after, and its value is the one that stays.
 //
 // Fn runs under the lock of a shard: it must be quick and must not call the same
-// map. If it panics, the map is as before.
+// map, nor another whose callbacks call this one. If it panics, the map is as
+// before.
 func (m *Map[K, V]) Compute(key K, fn func(old V, present bool) (V, Action)) (V, bool) {
 	return m.compute(m.hash.of(key), key, fn)
 }
@@ -158,16 +153,14 @@ func (m *Map[K, V]) Compute(key K, fn func(old V, present bool) (V, Action)) (V,
 // Range calls fn with each key and value until fn returns false. No key comes
 // twice. A key that is there from beginning to end is always shown, a key that
 // comes or goes meanwhile may be; the value is one that the key had during the
-// call. No lock is held while fn runs: it may call the map.
+// call. No lock is held while fn runs: it may call the map. After a Clear, what
+// is left of the shard that Range is in may still be shown.
 func (m *Map[K, V]) Range(fn func(key K, value V) bool) {
 	var buffer []*entry[K]
 	for i := range m.tables {
-		buffer = m.snapshot(i, buffer[:0])
-		for _, e := range buffer {
-			value, present := m.current(e)
-			if present && !fn(e.key, value) {
-				return
-			}
+		var goesOn bool
+		if buffer, goesOn = m.rangeShard(i, buffer[:0], fn); !goesOn {
+			return
 		}
 	}
 }
@@ -244,6 +237,15 @@ func (m *Map[K, V]) setLocked(hash uint64, key K, value V) {
 	}
 	m.insert(s, hash, fresh)
 	s.inserts++
+}
+
+func (m *Map[K, V]) loadOrStore(hash uint64, key K, value V) (actual V, loaded bool) {
+	if e := m.table(hash).find(hash, key); e != nil {
+		if actual, settled := m.values.load(e); settled {
+			return actual, true
+		}
+	}
+	return m.loadOrStoreLocked(hash, key, value)
 }
 
 func (m *Map[K, V]) loadOrStoreLocked(hash uint64, key K, value V) (actual V, loaded bool) {
@@ -360,6 +362,19 @@ func (m *Map[K, V]) shrinkIfSparse(s *shard, hash uint64) {
 		m.tables[hash&m.mask].Store(t.rebuilt(len(t.buckets)/2, &m.hash))
 		s.shrinks++
 	}
+}
+
+// rangeShard is Range over one shard. It returns the buffer, to be used again, and
+// whether fn wants more.
+func (m *Map[K, V]) rangeShard(i int, buffer []*entry[K], fn func(key K, value V) bool) ([]*entry[K], bool) {
+	buffer = m.snapshot(i, buffer)
+	for _, e := range buffer {
+		value, present := m.current(e)
+		if present && !fn(e.key, value) {
+			return buffer, false
+		}
+	}
+	return buffer, true
 }
 
 // snapshot appends the entries of one shard to buffer.

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 )
@@ -439,13 +440,12 @@ func TestMemoryFollowsTheNumberOfEntries(t *testing.T) {
 	}
 }
 
-func TestDeletedValuesAreCollected(*testing.T) {
+func TestDeletedValuesAreCollected(t *testing.T) {
 	m := New[int, *[1 << 10]byte]()
-	var collected sync.WaitGroup
+	var collected atomic.Int32
 	for i := range 100 {
 		value := new([1 << 10]byte)
-		collected.Add(1)
-		runtime.AddCleanup(value, func(struct{}) { collected.Done() }, struct{}{})
+		runtime.AddCleanup(value, func(struct{}) { collected.Add(1) }, struct{}{})
 		m.Set(i, value)
 	}
 	for i := range 50 {
@@ -454,10 +454,16 @@ func TestDeletedValuesAreCollected(*testing.T) {
 	for i := 50; i < 100; i++ {
 		m.Set(i, nil)
 	}
-	for range 3 {
+	for range 1000 {
 		runtime.GC()
+		if collected.Load() == 100 {
+			break
+		}
+		runtime.Gosched()
 	}
-	collected.Wait()
+	if n := collected.Load(); n != 100 {
+		t.Errorf("%d of 100 values were collected", n)
+	}
 	runtime.KeepAlive(m)
 }
 
@@ -505,7 +511,10 @@ func TestStats(t *testing.T) {
 func TestLockWaitsAreCounted(t *testing.T) {
 	m := mustNew[int, int](t, Config[int]{Shards: 1})
 	// The other goroutine need not get as far as the lock in time, so try again.
-	for m.Stats()[0].LockWaits == 0 {
+	for try := 0; m.Stats()[0].LockWaits == 0; try++ {
+		if try == 10_000 {
+			t.Fatal("nobody ever waited for the lock")
+		}
 		var waiter sync.WaitGroup
 		m.Compute(1, func(int, bool) (int, Action) {
 			began := make(chan struct{})

@@ -96,7 +96,7 @@ func (m *Map[K, V]) check(r Routed[K]) error {
 	}
 }
 
-// ShardView is one shard of a [Map]. Its methods are those of the map, for keys
+// ShardView is one shard of a [Map]. Its methods do what those of the map do, for keys
 // routed to this shard; any other key is refused with an [AffinityError]. It is
 // a small value, made to be copied and safe for concurrent use.
 type ShardView[K comparable, V any] struct {
@@ -144,6 +144,20 @@ func (v ShardView[K, V]) Compute(key Routed[K], fn func(old V, present bool) (V,
 	}
 	value, present = v.m.compute(key.hash, key.key, fn)
 	return value, present, nil
+}
+
+// LoadOrStore is [Map.LoadOrStore].
+func (v ShardView[K, V]) LoadOrStore(key Routed[K], value V) (actual V, loaded bool, err error) {
+	if err := v.check(key); err != nil {
+		return actual, false, err
+	}
+	actual, loaded = v.m.loadOrStore(key.hash, key.key, value)
+	return actual, loaded, nil
+}
+
+// Range is [Map.Range] over the keys of this shard.
+func (v ShardView[K, V]) Range(fn func(key K, value V) bool) {
+	v.m.rangeShard(v.number, nil, fn)
 }
 
 // check says whether a key was routed to this shard.

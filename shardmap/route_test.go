@@ -345,3 +345,33 @@ func testBank[V any](t *testing.T, pack func(int) V, unpack func(V) int) {
 		t.Errorf("%d coins are left", sum)
 	}
 }
+
+func TestShardViewLoadsAndRanges(t *testing.T) {
+	m := mustNew[int, int](t, Config[int]{Shards: 4})
+	for i := range 100 {
+		r := m.Route(i)
+		view := m.Shard(r.Shard())
+		if actual, loaded, err := view.LoadOrStore(r, i); err != nil || loaded || actual != i {
+			t.Fatalf("LoadOrStore = %d, %v, %v", actual, loaded, err)
+		}
+		if actual, loaded, err := view.LoadOrStore(r, -1); err != nil || !loaded || actual != i {
+			t.Fatalf("LoadOrStore again = %d, %v, %v", actual, loaded, err)
+		}
+		if _, _, err := m.Shard((r.Shard() + 1) % 4).LoadOrStore(r, i); !errors.Is(err, ErrOtherShard) {
+			t.Fatalf("LoadOrStore in another shard = %v", err)
+		}
+	}
+	seen := map[int]bool{}
+	for number := range m.Shards() {
+		m.Shard(number).Range(func(key, value int) bool {
+			if seen[key] || key != value || m.Route(key).Shard() != number {
+				t.Errorf("shard %d shows %d, %d", number, key, value)
+			}
+			seen[key] = true
+			return true
+		})
+	}
+	if len(seen) != 100 {
+		t.Errorf("%d keys seen", len(seen))
+	}
+}

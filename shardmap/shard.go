@@ -43,39 +43,28 @@ type paddedShard struct {
 // nextRank is the rank of the next shard to be made.
 var nextRank atomic.Uint64
 
-// packShards lays shards out without padding. It exists for the benchmarks,
-// which set it through its link name to measure what padding is worth; nothing
-// else may.
-//
-//go:linkname packShards
-var packShards bool
-
-// shardSet is the shards of one map.
-type shardSet struct {
-	padded []paddedShard
-	packed []shard
-}
+// shardSet is the shards of one map. It points to them, so that a benchmark can
+// lay them out without padding and see what that costs.
+type shardSet []*shard
 
 func newShardSet(count int) shardSet {
-	var set shardSet
-	if packShards {
-		set.packed = make([]shard, count)
-	} else {
-		set.padded = make([]paddedShard, count)
+	padded := make([]paddedShard, count)
+	set := make(shardSet, count)
+	for i := range padded {
+		set[i] = &padded[i].shard
 	}
-	last := nextRank.Add(uint64(count))
-	for i := range count {
-		set.at(i).rank = last - uint64(count-i)
-	}
+	set.giveRanks()
 	return set
 }
 
-func (s *shardSet) at(i int) *shard {
-	if s.packed != nil {
-		return &s.packed[i]
+func (s shardSet) giveRanks() {
+	last := nextRank.Add(uint64(len(s)))
+	for i := range s {
+		s[i].rank = last - uint64(len(s)-i)
 	}
-	return &s.padded[i].shard
 }
+
+func (s shardSet) at(i int) *shard { return s[i] }
 
 func (s *shard) lock() {
 	if s.mu.TryLock() {

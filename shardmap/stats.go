@@ -1,7 +1,8 @@
 package shardmap
 
 // ShardStats is what one shard of a [Map] has counted. All counts are exact and
-// were taken at one moment. Reads, and writes to keys that are there already,
+// were taken at one moment; a removal that a concurrent Set undid at once counts
+// as nothing. Reads, and writes to keys that are there already,
 // are not counted: they touch nothing that goroutines share, and a counter
 // would.
 type ShardStats struct {

@@ -72,6 +72,9 @@ func (s *Shard[Tag, K, V]) Range(fn func(key Key[Tag, K], value V) bool) {
 // Len is [Map.Len].
 func (s *Shard[Tag, K, V]) Len() int { return s.m.Len() }
 
+// Clear is [Map.Clear].
+func (s *Shard[Tag, K, V]) Clear() { s.m.Clear() }
+
 // Cross runs fn on one key of each of two shards as one step, with the promises
 // of [Map.Across]: all writes or none, at a single moment, and without
 // deadlocks. Fn must be quick and must not call either shard.

@@ -4,13 +4,22 @@
 
 CREATE SCHEMA IF NOT EXISTS {{schema}};
 
--- Ids of two layouts in one database could be equal, so another layout than the one that is here is refused.
+-- Ids of two layouts could be equal, and so could those of two databases that lose the numbers that keep them apart: another
+-- layout or generator than the one that is here is refused.
 DO $check$
 DECLARE
   present text;
+  maker   integer;
 BEGIN
   IF pg_catalog.to_regprocedure('{{schema}}.id_layout()') IS NULL THEN
     RETURN;
+  END IF;
+  EXECUTE 'SELECT {{schema}}.id_maker()' INTO maker;
+  IF maker OPERATOR(pg_catalog.<>) {{generator}} THEN
+    RAISE EXCEPTION 'this database makes ids with another generator number'
+      USING ERRCODE = '55000',
+            DETAIL = pg_catalog.format('It has %s, asked for was {{generator}}.', maker),
+            HINT = 'To change it on purpose, drop the function {{schema}}.id_maker() and id_layout() first.';
   END IF;
   EXECUTE 'SELECT {{schema}}.id_layout()' INTO present;
   IF present OPERATOR(pg_catalog.<>) '{{layout}}' THEN
@@ -26,6 +35,11 @@ CREATE OR REPLACE FUNCTION {{schema}}.id_layout() RETURNS text
   LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN '{{layout}}';
 COMMENT ON FUNCTION {{schema}}.id_layout() IS 'the layout of the ids made here';
+
+CREATE OR REPLACE FUNCTION {{schema}}.id_maker() RETURNS integer
+  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN {{generator}};
+COMMENT ON FUNCTION {{schema}}.id_maker() IS 'the generator number of the ids made here';
 
 -- Reading the parts of an id. The bodies are parsed now, with every name qualified, so no search_path can change them, and
 -- a planner may still inline them.
@@ -91,7 +105,7 @@ BEGIN
       RAISE EXCEPTION 'the server''s clock is % ms behind the ids already made', ahead
         USING ERRCODE = '55000',
               DETAIL = 'At most {{maxBackwards}} ms is waited for.',
-              HINT = 'Was the clock set back? Ids can be made again once it has caught up.';
+              HINT = 'Was the clock set back, or are more ids wanted for one slot than the layout has? Ids can be made again once it has caught up.';
     END IF;
     IF milli >= {{endMilli}} OR tick > {{lastTick}} THEN
       RAISE EXCEPTION 'the id layout has ended'
@@ -120,7 +134,7 @@ REVOKE ALL ON FUNCTION {{schema}}.next_id(bigint) FROM PUBLIC;
 
 -- id_high_water returns the start of the first millisecond that is later than every id made here.
 CREATE OR REPLACE FUNCTION {{schema}}.id_high_water() RETURNS timestamptz
-  LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+  LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
@@ -139,7 +153,7 @@ REVOKE ALL ON FUNCTION {{schema}}.id_high_water() FROM PUBLIC;
 -- ahead of the clock (negative when it is behind). It never lowers anything. Call it in a transaction of its own: it
 -- holds up the making of ids until that ends.
 CREATE OR REPLACE FUNCTION {{schema}}.id_raise_floor(not_before timestamptz) RETURNS interval
-  LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE STRICT
+  LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE STRICT SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE

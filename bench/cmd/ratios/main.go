@@ -39,22 +39,36 @@ func run(bench, benchtime string, count int) error {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	binary := filepath.Join(folder, "bench.test")
-	build := exec.Command("go", "test", "-c", "-o", binary, ".")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("building the benchmarks: %w", err)
+	binaries, err := build(folder)
+	if err != nil {
+		return err
 	}
 	results := results{}
 	for pass := range count {
 		fmt.Fprintf(os.Stderr, "pass %d of %d\n", pass+1, count)
-		output, err := exec.Command(binary, "-test.run=^$", "-test.bench="+bench, "-test.benchtime="+benchtime, "-test.benchmem").Output()
-		if err != nil {
-			return fmt.Errorf("running the benchmarks: %w\n%s", err, output)
+		for _, binary := range binaries {
+			output, err := exec.Command(binary, "-test.run=^$", "-test.bench="+bench, "-test.benchtime="+benchtime, "-test.benchmem").Output()
+			if err != nil {
+				return fmt.Errorf("running the benchmarks: %w\n%s", err, output)
+			}
+			results.read(output)
 		}
-		results.read(output)
 	}
 	return results.print()
+}
+
+// build compiles the benchmarks beside peers, in this module, and those of one of ours against another.
+func build(folder string) (binaries []string, err error) {
+	for module, pattern := range map[string]string{".": ".", "..": "./shardmap"} {
+		binary := filepath.Join(folder, fmt.Sprintf("bench%d.test", len(binaries)))
+		compile := exec.Command("go", "test", "-C", module, "-c", "-o", binary, pattern)
+		compile.Stderr = os.Stderr
+		if err := compile.Run(); err != nil {
+			return nil, fmt.Errorf("building the benchmarks of %s: %w", pattern, err)
+		}
+		binaries = append(binaries, binary)
+	}
+	return binaries, nil
 }
 
 // measurement is what the passes gave for one implementation.
