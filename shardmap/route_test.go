@@ -357,7 +357,7 @@ func TestShardViewLoadsAndRanges(t *testing.T) {
 		if actual, loaded, err := view.LoadOrStore(r, -1); err != nil || !loaded || actual != i {
 			t.Fatalf("LoadOrStore again = %d, %v, %v", actual, loaded, err)
 		}
-		if _, _, err := m.Shard((r.Shard() + 1) % 4).LoadOrStore(r, i); !errors.Is(err, ErrOtherShard) {
+		if _, _, err := m.Shard((r.Shard()+1)%4).LoadOrStore(r, i); !errors.Is(err, ErrOtherShard) {
 			t.Fatalf("LoadOrStore in another shard = %v", err)
 		}
 	}
