@@ -7,7 +7,7 @@ TOOLS         := $(CURDIR)/.tools
 POSTGRES      ?= $(TOOLS)/postgres
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-v2.14.0
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-BENCHTIME     ?= 0.2s
+BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
 .PHONY: build dev test versions check bench fmt vet lint golden help clean
