@@ -80,11 +80,8 @@ func (o *actor[K, V]) enqueue(ctx context.Context, t *task[K, V]) error {
 		return ErrClosed
 	}
 	defer o.inside.Done()
-	select {
-	case o.mailbox <- t:
-		o.recordDepth()
+	if o.offer(t) {
 		return nil
-	default:
 	}
 	o.blocked.Add(1)
 	defer o.blocked.Add(-1)
@@ -106,13 +103,21 @@ func (o *actor[K, V]) tryEnqueue(t *task[K, V]) error {
 		return ErrClosed
 	}
 	defer o.inside.Done()
+	if o.offer(t) {
+		return nil
+	}
+	o.refused.Add(1)
+	return ErrMailboxFull
+}
+
+// offer puts a task into the mailbox if there is room.
+func (o *actor[K, V]) offer(t *task[K, V]) bool {
 	select {
 	case o.mailbox <- t:
 		o.recordDepth()
-		return nil
+		return true
 	default:
-		o.refused.Add(1)
-		return ErrMailboxFull
+		return false
 	}
 }
 
