@@ -24,42 +24,61 @@ func (l Level) String() string {
 type Change struct {
 	Before, After             Placer
 	ShardsBefore, ShardsAfter []string
+
+	algorithm Algorithm
+	level     Level
 }
 
 // NewChange builds both placements at a level. An algorithm that remembers goes from one to the other; for the rest the
 // two are independent.
 func NewChange(algorithm Algorithm, level Level, before, after []Shard) (*Change, error) {
-	if level == SlotLevel || algorithm.Info().Keys == keysByMap {
-		return mapChange(algorithm, level, before, after)
-	}
-	var err error
-	if _, seated := algorithm.(rendezvousFast); seated {
-		if after, err = keepSeats(namesOf(before), after); err != nil {
-			return nil, err
-		}
-	}
-	c := &Change{ShardsBefore: namesOf(before), ShardsAfter: namesOf(after)}
-	if c.Before, err = algorithm.Keys(before); err != nil {
+	first := &Change{algorithm: algorithm, level: level}
+	if err := first.place(nil, before); err != nil {
 		return nil, err
 	}
-	c.After, err = algorithm.Keys(after)
-	return c, err
+	return first.Then(after)
 }
 
-func mapChange(algorithm Algorithm, level Level, before, after []Shard) (*Change, error) {
-	assign := algorithm.Ranges
-	if level == SlotLevel {
-		assign = func(from *Map, shards []Shard) (*Map, error) { return onSlots(algorithm, from, shards) }
-	}
-	first, err := assign(nil, before)
-	if err != nil {
+// Then returns the change that follows: from the placement that this one has arrived at to one over other shards. Several
+// changes in a row must be made this way, for an algorithm that remembers would forget between two of [NewChange].
+func (c *Change) Then(after []Shard) (*Change, error) {
+	next := &Change{Before: c.After, ShardsBefore: c.ShardsAfter, algorithm: c.algorithm, level: c.level}
+	if err := next.place(c, after); err != nil {
 		return nil, err
 	}
-	second, err := assign(first, after)
-	if err != nil {
-		return nil, err
+	return next, nil
+}
+
+// place fills in the placement after, starting from the one at which the change before has arrived, if there is one.
+func (c *Change) place(from *Change, shards []Shard) (err error) {
+	if c.level == SlotLevel || c.algorithm.Info().Keys == keysByMap {
+		return c.placeMap(from, shards)
 	}
-	return &Change{Before: first, After: second, ShardsBefore: first.Shards(), ShardsAfter: second.Shards()}, nil
+	if _, seated := c.algorithm.(rendezvousFast); seated && from != nil {
+		if shards, err = keepSeats(from.ShardsAfter, shards); err != nil {
+			return err
+		}
+	}
+	c.ShardsAfter = namesOf(shards)
+	c.After, err = c.algorithm.Keys(shards)
+	return err
+}
+
+func (c *Change) placeMap(from *Change, shards []Shard) error {
+	var inForce *Map
+	if from != nil {
+		inForce, _ = from.After.(*Map) // placeMap made it, so it is one
+	}
+	assign := c.algorithm.Ranges
+	if c.level == SlotLevel {
+		assign = func(from *Map, shards []Shard) (*Map, error) { return onSlots(c.algorithm, from, shards) }
+	}
+	m, err := assign(inForce, shards)
+	if err != nil {
+		return err
+	}
+	c.After, c.ShardsAfter = m, m.Shards()
+	return nil
 }
 
 // onSlots is Ranges restricted to whole slots: for algorithms whose maps have ranges of any length, every slot goes where

@@ -108,3 +108,32 @@ func TestCompareCountsByName(t *testing.T) {
 		t.Errorf("the same shards in another order: %+v", o)
 	}
 }
+
+// TestChangesInARow: what a second change moves is counted from where the first has arrived, not from a map made anew.
+func TestChangesInARow(t *testing.T) {
+	shards := placement.Numbered("shard-", 6)
+	left := slices.Delete(slices.Clone(shards), 1, 2)
+	for _, name := range []string{"slots", "minimal", "ring", "rendezvous", "rendezvous-fast", "weighted-rendezvous"} {
+		for _, level := range []placement.Level{placement.KeyLevel, placement.SlotLevel} {
+			add := change(t, name, level, shards[:5], shards)
+			remove, err := add.Then(left)
+			if err != nil {
+				t.Fatal(err)
+			}
+			movesOnlyFrom(t, remove, "shard-1")
+			back, err := remove.Then(shards)
+			if err != nil {
+				t.Fatal(err)
+			}
+			movesOnlyTo(t, back, "shard-1")
+			for h := range hashes(2000) {
+				if add.ShardsAfter[add.After.Place(h)] != remove.ShardsBefore[remove.Before.Place(h)] {
+					t.Fatalf("%s: the second change does not begin where the first ended", name)
+				}
+			}
+		}
+	}
+	if _, err := change(t, "doubling", placement.KeyLevel, shards[:3], shards).Then(left); err == nil {
+		t.Error("doubling took a shard away without a word")
+	}
+}

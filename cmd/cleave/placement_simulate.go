@@ -220,7 +220,7 @@ func (s *simulate) stages() ([]stage, error) {
 	if err != nil {
 		return nil, wrongInput(err)
 	}
-	remove, err := placement.NewChange(algorithm, placement.KeyLevel, shards, left)
+	remove, err := add.Then(left)
 	if err != nil {
 		return nil, wrongInput(err)
 	}
