@@ -162,8 +162,11 @@ func Algorithms() []Info {
 // ErrUnknownAlgorithm is wrapped by the error of [New] for a name that it does not know.
 var ErrUnknownAlgorithm = errors.New("unknown algorithm")
 
-// New returns the algorithm of that name.
+// New returns the algorithm of that name. "even" is another name for even slots.
 func New(name string, config Config) (Algorithm, error) {
+	if name == "even" {
+		name = nameSlots
+	}
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/placement/key"
 )
 
@@ -23,42 +24,17 @@ func TestGoldenVectors(t *testing.T) {
 // TestEveryServerAtHand holds the law that Go and every supported PostgreSQL hash a key alike: fresh values, each
 // installed version.
 func TestEveryServerAtHand(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts PostgreSQL servers")
-	}
-	for _, bin := range serverFolders(t) {
-		t.Run(strings.ReplaceAll(strings.Trim(bin, "/"), "/", "_"), func(t *testing.T) {
+	for _, installation := range pgtest.Installations(t) {
+		t.Run(installation.Version, func(t *testing.T) {
 			out := t.TempDir()
 			cmd := exec.Command("testdata/generate.sh", out, t.Name()+strconv.Itoa(os.Getpid()))
-			cmd.Env = append(os.Environ(), "CLEAVE_PG_BIN="+bin)
+			cmd.Env = append(os.Environ(), "CLEAVE_PG_BIN="+installation.Bin)
 			if output, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("making vectors with %s: %v\n%s", bin, err, output)
+				t.Fatalf("making vectors with %s: %v\n%s", installation, err, output)
 			}
 			checkFolder(t, out)
 		})
 	}
-}
-
-func serverFolders(t *testing.T) []string {
-	t.Helper()
-	if bin := os.Getenv("CLEAVE_PG_BIN"); bin != "" {
-		return []string{bin}
-	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if onPath, err := exec.LookPath("initdb"); err == nil && len(found) == 0 {
-		found = append(found, onPath)
-	}
-	if len(found) == 0 {
-		if os.Getenv("CLEAVE_REQUIRE_POSTGRES") != "" {
-			t.Fatal("no PostgreSQL server found; scripts/install.sh installs one")
-		}
-		t.Skip("no PostgreSQL server found")
-	}
-	folders := make([]string, len(found))
-	for i, initdb := range found {
-		folders[i] = filepath.Dir(initdb)
-	}
-	return folders
 }
 
 // checkFolder reads every *.tsv file; the file's name says the column types.

@@ -1,5 +1,14 @@
 package key
 
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
+
 // The Append functions build a key for a keyspace that is ordered by the raw value: comparing two such encodings byte by
 // byte gives PostgreSQL's order of the values, first column first. An encoding of the first columns alone is a prefix and
 // sorts before every key that continues it, so a range of a composite keyspace can begin at a prefix.
@@ -40,4 +49,90 @@ func AppendBytea(dst, k []byte) []byte {
 		}
 	}
 	return append(dst, 0, 0)
+}
+
+// CutOrdered reads the first value of an ordered encoding and returns what follows it: the inverse of
+// [Value.AppendOrdered].
+func (t Type) CutOrdered(encoded string) (v Value, rest string, err error) {
+	switch t {
+	case Bigint, Integer, Smallint, Date, Timestamptz:
+		v, rest, err = t.cutNumber(encoded)
+	case Text, Varchar:
+		v, rest, err = cutText(encoded)
+	case UUID:
+		v, rest, err = cutUUID(encoded)
+	case Bytea:
+		v, rest, err = cutBytea(encoded)
+	default:
+		err = errors.New("unknown key type")
+	}
+	if err != nil {
+		return Value{}, "", fmt.Errorf("invalid encoding of a %s key: %w", t, err)
+	}
+	v.typ = t
+	return v, rest, nil
+}
+
+var errShort = errors.New("it ends too early")
+
+func (t Type) cutNumber(encoded string) (Value, string, error) {
+	if len(encoded) < 8 {
+		return Value{}, "", errShort
+	}
+	number := int64(binary.BigEndian.Uint64([]byte(encoded[:8])) ^ 1<<63)
+	if low, high := t.bounds(); number < low || number > high {
+		return Value{}, "", errors.New("out of range")
+	}
+	return Value{number: number}, encoded[8:], nil
+}
+
+// bounds returns the least and the greatest number that a value of the type can have.
+func (t Type) bounds() (low, high int64) {
+	switch t {
+	case Smallint:
+		return math.MinInt16, math.MaxInt16
+	case Integer, Date:
+		return math.MinInt32, math.MaxInt32
+	default:
+		return math.MinInt64, math.MaxInt64
+	}
+}
+
+func cutText(encoded string) (Value, string, error) {
+	text, rest, ended := strings.Cut(encoded, "\x00")
+	if !ended {
+		return Value{}, "", errShort
+	}
+	if !utf8.ValidString(text) {
+		return Value{}, "", errors.New("not valid UTF-8")
+	}
+	return Value{bytes: text}, rest, nil
+}
+
+func cutUUID(encoded string) (Value, string, error) {
+	if len(encoded) < 16 {
+		return Value{}, "", errShort
+	}
+	return Value{bytes: encoded[:16]}, encoded[16:], nil
+}
+
+func cutBytea(encoded string) (Value, string, error) {
+	var raw strings.Builder
+	for i := 0; i < len(encoded); i++ {
+		raw.WriteByte(encoded[i])
+		if encoded[i] != 0 {
+			continue
+		}
+		if i++; i == len(encoded) {
+			break
+		}
+		switch encoded[i] {
+		case 0xff: // an escaped zero byte
+		case 0:
+			return Value{bytes: raw.String()[:raw.Len()-1]}, encoded[i+1:], nil
+		default:
+			return Value{}, "", errors.New("a zero byte is not escaped")
+		}
+	}
+	return Value{}, "", errShort
 }

@@ -1,0 +1,131 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxIdentifier is PostgreSQL's limit for a name, in bytes.
+const maxIdentifier = 63
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$`)
+
+// checkName checks the name of a shard or keyspace. The form is narrow because these names stand in addresses of the API,
+// in metrics, in folders and in replication slots.
+func checkName(kind, name string) error {
+	if len(name) > maxIdentifier || !nameForm.MatchString(name) {
+		return fmt.Errorf("%s name %q: use up to %d lower-case letters, digits, '-', '_' and '.', with a letter or digit at both ends", kind, name, maxIdentifier)
+	}
+	return nil
+}
+
+// checkLabels checks labels such as region=eu.
+func checkLabels(labels map[string]string) error {
+	for name, value := range labels {
+		if err := checkName("label", name); err != nil {
+			return err
+		}
+		if len(value) > 255 || !utf8.ValidString(value) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' }) {
+			return fmt.Errorf("label %s: its value must be at most 255 bytes of printable text", name)
+		}
+	}
+	return nil
+}
+
+// checkAddress checks host:port.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q: write host:port", address)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); host == "" || err != nil || n == 0 {
+		return fmt.Errorf("address %q: write host:port with a port from 1 to 65535", address)
+	}
+	return nil
+}
+
+// TableName is a table's name with its schema, as PostgreSQL stores both: not quoted, case as it is.
+type TableName struct{ Schema, Name string }
+
+var plainIdentifier = regexp.MustCompile(`^[a-z_][a-z0-9_$]*$`)
+
+// String returns schema.name, each part quoted if SQL asks for it.
+func (n TableName) String() string { return quoted(n.Schema) + "." + quoted(n.Name) }
+
+func quoted(identifier string) string {
+	if plainIdentifier.MatchString(identifier) {
+		return identifier
+	}
+	return `"` + strings.ReplaceAll(identifier, `"`, `""`) + `"`
+}
+
+// ParseTableName reads schema.name as SQL would: parts in double quotes are taken as they are, others in lower case. A
+// name without a schema is in public.
+func ParseTableName(text string) (TableName, error) {
+	first, rest, err := cutIdentifier(text)
+	if err != nil {
+		return TableName{}, fmt.Errorf("table name %q: %w", text, err)
+	}
+	if rest == "" {
+		return TableName{Schema: "public", Name: first}, nil
+	}
+	second, rest, err := cutIdentifier(strings.TrimPrefix(rest, "."))
+	if err == nil && rest != "" {
+		err = errors.New("write schema.name")
+	}
+	if err != nil {
+		return TableName{}, fmt.Errorf("table name %q: %w", text, err)
+	}
+	return TableName{Schema: first, Name: second}, nil
+}
+
+// cutIdentifier reads one identifier; what follows begins with a dot or is empty.
+func cutIdentifier(text string) (identifier, rest string, err error) {
+	if inside, ok := strings.CutPrefix(text, `"`); ok {
+		identifier, rest, err = cutQuoted(inside)
+	} else {
+		end := strings.IndexByte(text, '.')
+		if end < 0 {
+			end = len(text)
+		}
+		identifier, rest = strings.ToLower(text[:end]), text[end:]
+		if strings.ContainsAny(identifier, "\" \t\r\n") {
+			err = errors.New("put a name with quotes or blanks into double quotes")
+		}
+	}
+	switch {
+	case err != nil:
+	case rest != "" && rest[0] != '.':
+		err = errors.New("write schema.name")
+	default:
+		err = checkIdentifier(identifier)
+	}
+	return identifier, rest, err
+}
+
+// cutQuoted reads up to the closing quote; two quotes are one.
+func cutQuoted(text string) (identifier, rest string, err error) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '"' {
+			if !strings.HasPrefix(text[i+1:], `"`) {
+				return b.String(), text[i+1:], nil
+			}
+			i++
+		}
+		b.WriteByte(text[i])
+	}
+	return "", "", errors.New("a double quote is not closed")
+}
+
+func checkIdentifier(identifier string) error {
+	if identifier == "" || len(identifier) > maxIdentifier || !utf8.ValidString(identifier) || strings.ContainsRune(identifier, 0) {
+		return fmt.Errorf("%q is not a PostgreSQL identifier of 1 to %d bytes", identifier, maxIdentifier)
+	}
+	return nil
+}

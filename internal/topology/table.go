@@ -1,0 +1,125 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Kind is the kind of a table.
+type Kind string
+
+// The kinds of tables.
+const (
+	// Sharded tables have a keyspace and key columns; each row lives on the shard that owns its key.
+	Sharded Kind = "sharded"
+	// Reference tables are copied to every shard.
+	Reference Kind = "reference"
+	// Single tables live on one named shard.
+	Single Kind = "single"
+)
+
+// TableSpec describes a table: what [SetTable] takes, and its JSON form.
+type TableSpec struct {
+	// Name is schema.name, quoted as in SQL.
+	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
+	// Keyspace and Key, the key's columns in the keyspace's order, are for sharded tables.
+	Keyspace string   `json:"keyspace,omitempty"`
+	Key      []string `json:"key,omitempty"`
+	// Shard is for single tables.
+	Shard string `json:"shard,omitempty"`
+}
+
+// Table is one table of the cluster.
+type Table struct {
+	name     TableName
+	kind     Kind
+	key      []string
+	keyspace *Keyspace
+	shard    *Shard
+}
+
+// Name returns the table's name.
+func (t *Table) Name() TableName { return t.name }
+
+// Kind returns the table's kind.
+func (t *Table) Kind() Kind { return t.kind }
+
+// Keyspace returns the keyspace of a sharded table, nil for others.
+func (t *Table) Keyspace() *Keyspace { return t.keyspace }
+
+// KeyColumns returns the key columns of a sharded table, in the keyspace's order.
+func (t *Table) KeyColumns() []string { return slices.Clone(t.key) }
+
+// Shard returns the shard of a single table, nil for others.
+func (t *Table) Shard() *Shard { return t.shard }
+
+// Spec returns the description.
+func (t *Table) Spec() TableSpec {
+	spec := TableSpec{Name: t.name.String(), Kind: t.kind, Key: t.KeyColumns()}
+	if t.keyspace != nil {
+		spec.Keyspace = t.keyspace.Name()
+	}
+	if t.shard != nil {
+		spec.Shard = t.shard.Name()
+	}
+	return spec
+}
+
+// newTable checks the description against the map's shards and keyspaces.
+func newTable(spec TableSpec, m *Map) (*Table, error) {
+	name, err := ParseTableName(spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{name: name, kind: spec.Kind, key: slices.Clone(spec.Key)}
+	if err := t.link(spec, m); err != nil {
+		return nil, fmt.Errorf("table %s: %w", name, err)
+	}
+	return t, nil
+}
+
+// link finds the keyspace or shard that the description names.
+func (t *Table) link(spec TableSpec, m *Map) error {
+	if spec.Kind != Sharded && (spec.Keyspace != "" || len(spec.Key) > 0) {
+		return fmt.Errorf("a table of kind %q has no keyspace and no key", spec.Kind)
+	}
+	if spec.Kind != Single && spec.Shard != "" {
+		return fmt.Errorf("a table of kind %q is not on one shard", spec.Kind)
+	}
+	switch spec.Kind {
+	case Sharded:
+		return t.linkKeyspace(spec, m)
+	case Reference:
+		return nil
+	case Single:
+		if t.shard = m.Shard(spec.Shard); t.shard == nil {
+			return fmt.Errorf("shard %q does not exist", spec.Shard)
+		}
+		return nil
+	default:
+		return fmt.Errorf("kind %q is none of sharded, reference, single", spec.Kind)
+	}
+}
+
+func (t *Table) linkKeyspace(spec TableSpec, m *Map) error {
+	t.keyspace = m.Keyspace(spec.Keyspace)
+	switch {
+	case t.keyspace == nil:
+		return fmt.Errorf("keyspace %q does not exist", spec.Keyspace)
+	case t.keyspace.Strategy() == BySchema:
+		return fmt.Errorf("keyspace %q places whole schemas, not rows of single tables", spec.Keyspace)
+	case len(t.key) != len(t.keyspace.types):
+		return fmt.Errorf("keyspace %q has a key of %d columns, the table names %d", spec.Keyspace, len(t.keyspace.types), len(t.key))
+	}
+	for i, column := range t.key {
+		if err := checkIdentifier(column); err != nil {
+			return err
+		}
+		if slices.Contains(t.key[:i], column) {
+			return errors.New("key column " + quoted(column) + " is named twice")
+		}
+	}
+	return nil
+}
