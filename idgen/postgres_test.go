@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -513,9 +512,9 @@ func TestPostgresCrash(t *testing.T) {
 		}
 		rows := db.number(t, "SELECT count(*) FROM made")
 		waitFor(t, db, fmt.Sprintf("SELECT count(*) > %d + 1000 FROM made", rows))
-		server.stop(syscall.SIGKILL)
+		server.crash(t)
 		group.Wait()
-		server.start(t)
+		server.restart(t)
 	}
 	checkMade(t, db, int(db.number(t, "SELECT count(*) FROM made")))
 }
@@ -526,8 +525,8 @@ func TestPostgresCrashWithClockSetBack(t *testing.T) {
 	db := server.database(t, "crash", mustSQL(t, DefaultLayout(), SQLConfig{}))
 	before := db.run(t, "SELECT cleave.id_raise_floor(clock_timestamp() + interval '1 hour'); SELECT cleave.id_high_water() AT TIME ZONE 'UTC'")
 	before = before[strings.LastIndexByte(before, '\n')+1:]
-	server.stop(syscall.SIGKILL)
-	server.start(t)
+	server.crash(t)
+	server.restart(t)
 	if got := db.run(t, fmt.Sprintf("SELECT cleave.id_high_water() AT TIME ZONE 'UTC' >= '%s'", before)); got != "t" {
 		t.Error("the high-water mark went back")
 	}

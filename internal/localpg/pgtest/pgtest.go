@@ -1,0 +1,150 @@
+// Package pgtest gives PostgreSQL servers to tests and benchmarks, and takes them away again: real ones, fresh, ready to
+// be shards, in about a quarter of a second.
+//
+// [Start] and [StartN] are for most; [StartWith] takes a configuration, and [StartReplica] makes a replica. A test that
+// needs the programs and no server asks [Installations]. With -short all of them skip the test; without PostgreSQL on
+// the machine they skip it too, or fail it if CLEAVE_REQUIRE_POSTGRES is set.
+//
+// When the test ends, its servers are ended and their folders removed, whatever the test did to them; if it failed, the
+// ends of their logs are printed. It does not share servers between tests: who wants that shares in a parent test. Running
+// them is the work of package localpg. All functions must be called from the test's own goroutine, as they may end it.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/localpg"
+)
+
+// logLines is how much of a server's log a failed test prints.
+const logLines = 40
+
+// Start starts a server that loses its data when the machine goes down, and not before.
+func Start(t testing.TB) *localpg.Server {
+	t.Helper()
+	return StartN(t, 1)[0]
+}
+
+// StartN starts that many servers side by side.
+func StartN(t testing.TB, count int) []*localpg.Server {
+	t.Helper()
+	return StartWith(t, make([]localpg.Config, count)...)
+}
+
+// StartWith starts servers with the given configurations, side by side. Each one is made from the template and without
+// fsync, and gets a folder of its own if it names none; a folder that the test brings stays.
+func StartWith(t testing.TB, configs ...localpg.Config) []*localpg.Server {
+	t.Helper()
+	require(t)
+	configs = disposable(t, configs)
+	servers, err := localpg.StartAll(t.Context(), configs)
+	skipOrFail(t, err)
+	for _, server := range servers {
+		endWith(t, server)
+	}
+	return servers
+}
+
+// StartReplica starts a replica of the server.
+func StartReplica(t testing.TB, primary *localpg.Server) *localpg.Server {
+	t.Helper()
+	require(t)
+	config := disposable(t, make([]localpg.Config, 1))[0]
+	replica, err := localpg.StartReplica(t.Context(), primary, config)
+	skipOrFail(t, err)
+	endWith(t, replica)
+	return replica
+}
+
+// Installations returns every installation of PostgreSQL on the machine, the newest first.
+func Installations(t testing.TB) []localpg.Installation {
+	t.Helper()
+	return require(t)
+}
+
+// disposable fills in what a test's servers are like.
+func disposable(t testing.TB, configs []localpg.Config) []localpg.Config {
+	t.Helper()
+	root := ""
+	filled := make([]localpg.Config, len(configs))
+	for i, config := range configs {
+		if config.Dir == "" {
+			if root == "" {
+				root = folder(t)
+			}
+			config.Dir = filepath.Join(root, strconv.Itoa(i+1))
+		}
+		config.Fast, config.Template = true, true
+		filled[i] = config
+	}
+	return filled
+}
+
+// folder makes one that the server's user can enter too, which one below t.TempDir is not.
+func folder(t testing.TB) string {
+	t.Helper()
+	root, err := os.MkdirTemp("", "cleave-pgtest-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(root); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(root, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// endWith ends the server with the test.
+func endWith(t testing.TB, server *localpg.Server) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("end of %s:\n%s", server.LogFile(), server.LogTail(logLines))
+		}
+		clearMemory(server)
+		if err := server.StopImmediately(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// clearMemory starts a server that has crashed once more: only that frees its shared memory, of which a machine has
+// not many pieces. If the test has spoilt the data it fails, and there is nothing to be done.
+func clearMemory(server *localpg.Server) {
+	select {
+	case <-server.Exited():
+		if _, err := os.Stat(filepath.Join(server.Dir(), "data", "postmaster.pid")); err == nil {
+			_ = server.Restart(context.Background())
+		}
+	default:
+	}
+}
+
+func require(t testing.TB) []localpg.Installation {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs PostgreSQL: not with -short")
+	}
+	found, err := localpg.Find(t.Context())
+	skipOrFail(t, err)
+	return found
+}
+
+// skipOrFail ends a test that has no server: as skipped if that is for want of programs and nobody asked for them.
+func skipOrFail(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, localpg.ErrNotInstalled) && os.Getenv("CLEAVE_REQUIRE_POSTGRES") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
