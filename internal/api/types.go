@@ -1,0 +1,203 @@
+// Package api has the requests and answers of Cleave's HTTP API as Go types, and a client for it.
+//
+// The types are the contract: package control makes and takes them, package admin serves them, the command line prints
+// them, and the OpenAPI file describes them; a test holds that file and these types together. They are plain data,
+// safe to copy. Start reading at types.go, then client.go.
+package api
+
+import (
+	"time"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Severity of a finding.
+type Severity string
+
+// The severities.
+const (
+	// Problem: as it is, it cannot be used or is not right.
+	Problem Severity = "problem"
+	// Warning: it can be used, but a person should know.
+	Warning Severity = "warning"
+)
+
+// Finding is something that was found when a shard or the map was looked at.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Code is short and stable, for programs: wal_level, encoding, collation_version …
+	Code string `json:"code"`
+	// Shard is the shard it is about, if it is about one.
+	Shard   string `json:"shard,omitempty"`
+	Message string `json:"message"`
+	// Hint says what to do.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Error is what the API answers when it does not do what was asked.
+type Error struct {
+	// Code is short and stable, for programs: not_found, exists, in_use, refused, invalid, conflict, unavailable, no_map …
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Detail  string `json:"detail,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+	// Findings are the reasons of a refusal.
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// Status is the state of the cluster as one process sees it.
+type Status struct {
+	// Cluster is its identifier, empty while there is no map.
+	Cluster string `json:"cluster,omitempty"`
+	// MapVersion is the version that this process has applied.
+	MapVersion uint64      `json:"map_version"`
+	Store      StoreStatus `json:"store"`
+	// Leader is the process that runs the loops of which there may be one, empty if nobody does.
+	Leader    string        `json:"leader,omitempty"`
+	Routers   []Router      `json:"routers"`
+	Shards    []ShardStatus `json:"shards"`
+	Keyspaces int           `json:"keyspaces"`
+	Tables    int           `json:"tables"`
+	// Findings are what is wrong or worth knowing.
+	Findings []Finding `json:"findings"`
+	// Version is that of the program that answered.
+	Version string `json:"version"`
+}
+
+// StoreStatus says whether etcd can be reached. Serving goes on without it; changes of the map wait.
+type StoreStatus struct {
+	Connected bool      `json:"connected"`
+	Since     time.Time `json:"since"`
+	Error     string    `json:"error,omitempty"`
+	Endpoints []string  `json:"endpoints"`
+}
+
+// Router is a live process of the cluster.
+type Router struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	Listen  string    `json:"listen,omitempty"`
+	HTTP    string    `json:"http,omitempty"`
+	Started time.Time `json:"started"`
+	Version string    `json:"version"`
+	// Applied is the version of the map that it works with.
+	Applied uint64 `json:"applied"`
+}
+
+// ShardStatus is a shard as the map has it, and how it is.
+type ShardStatus struct {
+	topology.ShardSpec
+	// Ranges, Pins, Tables and Copies are what it has according to the map.
+	Ranges int `json:"ranges"`
+	Pins   int `json:"pins"`
+	Tables int `json:"tables"`
+	Copies int `json:"copies"`
+	// Up says whether it answered when it was last looked at.
+	Up    bool   `json:"up"`
+	Error string `json:"error,omitempty"`
+	// LatencySeconds is how long the answer took.
+	LatencySeconds float64 `json:"latency_seconds"`
+	// ServerVersion is PostgreSQL's.
+	ServerVersion string `json:"server_version,omitempty"`
+	// RecordedVersion is the map version at which the shard has recorded what it owns.
+	RecordedVersion uint64          `json:"recorded_version"`
+	ReplicaStatus   []ReplicaStatus `json:"replica_status,omitempty"`
+}
+
+// ReplicaStatus is how a replica is.
+type ReplicaStatus struct {
+	Address string `json:"address"`
+	Up      bool   `json:"up"`
+	Error   string `json:"error,omitempty"`
+	// LagSeconds is how old the last transaction is that it has replayed, while its primary has newer ones.
+	LagSeconds float64 `json:"lag_seconds"`
+}
+
+// AddShard asks for a shard. Without an address a local cluster starts a server for it.
+type AddShard struct {
+	topology.ShardSpec
+}
+
+// ShardChanged is the answer to a change of a shard.
+type ShardChanged struct {
+	MapVersion uint64             `json:"map_version"`
+	Shard      topology.ShardSpec `json:"shard"`
+	// Checked lists what was looked at before the change, for people.
+	Checked []string `json:"checked,omitempty"`
+	// Findings are warnings; problems would have refused the change.
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// UpdateShard changes some of a shard's properties; what is left out stays.
+type UpdateShard struct {
+	Weight *float64        `json:"weight,omitempty"`
+	State  *topology.State `json:"state,omitempty"`
+	// Labels to set; one that is null is removed.
+	Labels map[string]*string `json:"labels,omitempty"`
+}
+
+// Keyspace is a keyspace without its pins, and without its ranges unless they were asked for.
+type Keyspace struct {
+	topology.KeyspaceHead
+	RangeCount int `json:"range_count"`
+	PinCount   int `json:"pin_count"`
+	// Shares are what each shard has of it, in the order of the shards' numbers.
+	Shares []Share              `json:"shares,omitempty"`
+	Ranges []topology.RangeSpec `json:"ranges,omitempty"`
+}
+
+// Share is a shard's part of a keyspace.
+type Share struct {
+	Shard  string `json:"shard"`
+	Ranges int    `json:"ranges"`
+	Pins   int    `json:"pins"`
+	// Share is the part of the hash space, from 0 to 1; always 0 in a keyspace by range, whose ranges have no length.
+	Share float64 `json:"share"`
+}
+
+// CreateKeyspace asks for a keyspace.
+type CreateKeyspace struct {
+	Name string `json:"name"`
+	// Strategy is hash if empty.
+	Strategy topology.Strategy `json:"strategy,omitempty"`
+	// Key has the key's types; bigint if empty, and none for schemas.
+	Key []string `json:"key,omitempty"`
+	// Algorithm is slots if empty. Slots and VirtualNodes are its settings.
+	Algorithm    string `json:"algorithm,omitempty"`
+	Slots        int    `json:"slots,omitempty"`
+	VirtualNodes int    `json:"virtual_nodes,omitempty"`
+	// SplitAt are the points at which a keyspace by range is split from the beginning.
+	SplitAt []topology.Point `json:"split_at,omitempty"`
+	// Seed of the hash; random if empty.
+	Seed string `json:"seed,omitempty"`
+}
+
+// KeyspaceChanged is the answer to a change of a keyspace.
+type KeyspaceChanged struct {
+	MapVersion uint64   `json:"map_version"`
+	Keyspace   Keyspace `json:"keyspace"`
+}
+
+// MapChanged is the answer to a change of the whole map.
+type MapChanged struct {
+	MapVersion uint64    `json:"map_version"`
+	Cluster    string    `json:"cluster"`
+	Findings   []Finding `json:"findings,omitempty"`
+}
+
+// RebuildMap asks for the map to be made anew from what the shards have recorded.
+type RebuildMap struct {
+	// Shards to ask, as host:port with database and user where they differ from the configuration. Empty: those of the
+	// map in force.
+	Shards []topology.ShardSpec `json:"shards,omitempty"`
+	// Apply puts the rebuilt map in force; otherwise it is only shown.
+	Apply bool `json:"apply,omitempty"`
+}
+
+// RebuiltMap is what the shards' records give.
+type RebuiltMap struct {
+	// MapVersion is the new version if it was applied, else 0.
+	MapVersion uint64            `json:"map_version"`
+	Map        topology.Document `json:"map"`
+	Findings   []Finding         `json:"findings"`
+}

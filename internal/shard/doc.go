@@ -1,0 +1,32 @@
+// Package shard is one shard's PostgreSQL as the control plane sees it: how to reach it, whether it can be used, and what
+// it remembers of the cluster that it belongs to.
+//
+// # What it does
+//
+//   - [Access.Connect] logs in to a shard, and says in plain words why it could not.
+//   - [Inspect] looks at a server; [Check] says what stands in the way of making it a shard; [Compare] says in which ways
+//     the shards of a cluster differ so that answers could too.
+//   - [Install] creates and upgrades the schema cleave, [Claim] notes there to which cluster and shard the database
+//     belongs, [Release] drops it all again.
+//   - [Record] keeps in that schema what the shard owns according to the map, [Read] reads it back, [Verify] compares it
+//     with a map, and [Rebuild] puts the map together again from the records of all shards.
+//   - [Ping] is the cheap look of a monitor.
+//
+// # What it does not do
+//
+// It does not know etcd and decides nothing: package control does both, in the order that DESIGN.md gives. It never
+// changes a map, which package topology defines. It touches no table of the user's. Statements of clients do not pass here.
+//
+// # Guarantees
+//
+//   - A record never goes back to an older version of the map, whoever writes side by side: see [NewerError].
+//   - Record, Claim and Release do all of their work or none, and doing them again does no harm.
+//   - What another cluster has claimed is left alone: see [ClaimedError].
+//   - No password is part of an error, and nothing but [Access] and the shard's own description says how to log in: PG*
+//     variables, password files and service files have no say.
+//
+// Functions take a connection and use it alone until they return; with connections of their own all of them are safe for
+// concurrent use, in one process or in several. Access, Report and Recorded are plain values.
+//
+// Start reading at DESIGN.md, then record.go and rebuild.go.
+package shard

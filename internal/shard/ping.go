@@ -1,0 +1,47 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Health is how an instance is.
+type Health struct {
+	ServerVersion string
+	// MapVersion is the version that the shard has recorded, 0 if it has recorded none.
+	MapVersion uint64
+	// InRecovery: it is a replica.
+	InRecovery bool
+	// Receiving: a replica is connected to its primary. One that is not has nothing to replay, and no lag.
+	Receiving bool
+	// ReplayLag is how long ago the last transaction was committed that a replica has replayed; 0 while it has replayed
+	// everything that it has received.
+	ReplayLag time.Duration
+}
+
+// Ping takes a cheap look at an instance, a primary or a replica.
+func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
+	const query = `
+		SELECT current_setting('server_version'), pg_is_in_recovery(), pg_is_in_recovery() AND EXISTS (SELECT FROM pg_stat_wal_receiver),
+		       CASE WHEN pg_is_in_recovery() AND pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn()
+		            THEN greatest(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float8 ELSE 0 END`
+	var h Health
+	var lag *float64 // nothing has been replayed since the replica's start
+	if err := conn.QueryRow(ctx, query).Scan(&h.ServerVersion, &h.InRecovery, &h.Receiving, &lag); err != nil {
+		return Health{}, fmt.Errorf("ping: %w", err)
+	}
+	if lag != nil {
+		h.ReplayLag = time.Duration(*lag * float64(time.Second))
+	}
+	id, err := readIdentity(ctx, conn)
+	if err != nil {
+		return Health{}, fmt.Errorf("ping: read the recorded version: %w", err)
+	}
+	if id != nil {
+		h.MapVersion = id.MapVersion
+	}
+	return h, nil
+}
