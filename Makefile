@@ -18,11 +18,11 @@ help: ## list the targets
 build: ## build bin/cleave
 	go build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/cleave ./cmd/cleave
 
-dev: build ## build, then show what runs today (the local cluster is not built yet)
+DEV_FLAGS ?=
+dev: ## install what is missing, build, and run a local sharded cluster until Ctrl-C
 	@scripts/install.sh
-	@bin/cleave placement simulate
-	@echo
-	@echo "That was placement at work. A local sharded cluster under this command is the next thing to be built: see README.md, Status."
+	@$(MAKE) --no-print-directory build
+	@exec bin/cleave dev $(DEV_FLAGS)
 
 test: ## install what is missing and run every test, with the race detector
 	scripts/install.sh

@@ -43,6 +43,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	fmt.Fprintln(stderr, "cleave:", oneLine(err))
+	explain(stderr, err)
 	var wrong *inputError
 	if errors.As(err, &wrong) {
 		return exitUsage

@@ -27,7 +27,9 @@ shards would move, and how the algorithms compare.`,
 	}
 	root.SetVersionTemplate("cleave {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrongInput(err) })
-	root.AddCommand(newPlacement())
+	root.AddCommand(newDev(), newServe(), newPlacement())
+	root.AddCommand(newConfig(), newInit())
+	root.AddCommand(newShard(), newKeyspace(), newMap(), newStatus())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	strict(root)

@@ -126,6 +126,8 @@ func (a Access) config(address string) (*pgx.ConnConfig, error) {
 		if config.Password, err = a.Password.Resolve(); err != nil {
 			return nil, err
 		}
+		// A server that asked for it in the clear, or as MD5, would learn it.
+		config.RequireAuth = "scram-sha-256,none"
 	}
 	config.ConnectTimeout = a.ConnectTimeout
 	config.DialFunc = (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext

@@ -274,3 +274,33 @@ func TestModesOfTLS(t *testing.T) {
 		})
 	}
 }
+
+func TestAPasswordIsNeverSentInTheClear(t *testing.T) {
+	server := pgtest.Start(t)
+	spec := specOf("s1", server)
+	admin := connect(t, spec)
+	execute(t, admin, "CREATE ROLE app LOGIN SUPERUSER PASSWORD 'secret'")
+	spec.User, spec.Password = "app", passwordFile(t, "secret")
+	for _, method := range []string{"password", "md5"} {
+		setRules(t, server, admin, "host all postgres all trust\nhost all all all "+method)
+		conn, err := Access{SSLMode: "disable", Database: "postgres"}.Connect(t.Context(), spec)
+		if method == "md5" { // with a SCRAM verifier the server asks for SCRAM all the same
+			if err != nil {
+				t.Fatal(err)
+			}
+			closeConn(t, conn)
+			continue
+		}
+		var refused *ConnectError
+		if !errors.As(err, &refused) || !strings.Contains(refused.Hint, "scram-sha-256") {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
+
+func closeConn(t *testing.T, conn *pgx.Conn) {
+	t.Helper()
+	if err := conn.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}

@@ -97,7 +97,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		}, nil, ""},
 		"another's schema": {func(r *Report) { plainRole(r); r.Schema = Schema{Exists: true, Usable: true} }, []string{"problem privileges"}, "ALTER SCHEMA cleave OWNER"},
 		"no REPLICATION":   {func(r *Report) { plainRole(r); r.Role.Replication = false }, []string{"problem replication"}, "REPLICATION"},
-		"no subscriptions": {func(r *Report) { plainRole(r); r.Role.MemberOf = []string{"pg_signal_backend"} }, []string{"warning subscriptions"}, "SUPERUSER"},
+		"no subscriptions": {func(r *Report) { plainRole(r); r.Role.MemberOf = []string{"pg_signal_backend"} }, []string{"warning subscriptions"}, `"postgres"`},
 		"no signals":       {func(r *Report) { plainRole(r); r.Role.MemberOf = []string{"pg_create_subscription"} }, []string{"warning signal_backends"}, "GRANT pg_signal_backend"},
 		"schema taken": {func(r *Report) {
 			r.Schema = Schema{Exists: true, Usable: true, Owned: true, Foreign: "a relation named x"}
@@ -207,5 +207,18 @@ func TestTheDigestOfTimeZonesDoesNotDependOnTheSession(t *testing.T) {
 	execute(t, conn, "SET intervalstyle = 'iso_8601'")
 	if second := inspect(t, conn); second.TimeZones != first.TimeZones {
 		t.Errorf("%s became %s", first.TimeZones, second.TimeZones)
+	}
+}
+
+// TestHintsFitTheVersion is about a privilege that is a role of its own since PostgreSQL 16.
+func TestHintsFitTheVersion(t *testing.T) {
+	for version, want := range map[int]string{150000: "SUPERUSER", 160000: "GRANT pg_create_subscription"} {
+		r := &Report{VersionNumber: version}
+		r.Role.Name, r.Role.Replication = "app", true
+		var found findings
+		found.checkRole(r)
+		if !slices.ContainsFunc(found, func(f api.Finding) bool { return f.Code == "subscriptions" && strings.Contains(f.Hint, want) }) {
+			t.Errorf("%d: %+v", version, found)
+		}
 	}
 }

@@ -108,6 +108,8 @@ func explainProtocol(err error) (reason, hint string) {
 	var authority x509.UnknownAuthorityError
 	var header tls.RecordHeaderError
 	switch {
+	case strings.Contains(err.Error(), "require_auth"):
+		return "the server asks for the password in a form that would give it away", "set password_encryption to scram-sha-256 there, set the role's password again, and ask for scram-sha-256 in pg_hba.conf"
 	case strings.Contains(err.Error(), "server refused TLS connection"):
 		return "the server does not speak TLS", "set ssl = on there, or sslmode to disable here if the network is trusted"
 	case errors.As(err, &certificate), errors.As(err, &authority):

@@ -73,6 +73,9 @@ func (m *Map) Shards() iter.Seq[*Shard] {
 	}
 }
 
+// LastShardNumber returns the last number that was given to a shard, even if that one is gone.
+func (m *Map) LastShardNumber() int { return m.lastNumber }
+
 // ShardCount returns how many shards there are.
 func (m *Map) ShardCount() int { return len(m.byName) }
 

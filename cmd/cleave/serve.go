@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func newServe() *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a process of a cluster: the HTTP API, the controller and, soon, the router",
+		Long: `Run one process of a cluster, against an etcd cluster and PostgreSQL servers that are there already.
+Any number of such processes may run; they hold nothing that would be lost with them. One of
+them leads. It runs until SIGINT or SIGTERM, then stops in order.
+
+A new cluster has no shard map: make one with 'cleave map create', then add shards with
+'cleave shard add'. It is never made by itself, so that an etcd that lost its data is noticed.`,
+		Example: `  cleave init
+  cleave serve --config cleave.yaml
+  CLEAVE_LOG_LEVEL=debug cleave serve --config /etc/cleave/cleave.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd, path) },
+	}
+	configFlag(cmd, &path)
+	return cmd
+}
+
+func serve(cmd *cobra.Command, path string) error {
+	c, err := loadConfig(cmd, path)
+	if err != nil {
+		return err
+	}
+	logger, err := newLogger(c.Log)
+	if err != nil {
+		return wrongInput(err)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	door, err := listen("listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	defer door.Close()
+	http, err := listen("http.listen", c.HTTP.Listen)
+	if err != nil {
+		return err
+	}
+	defer http.Close()
+	n, err := newNode(c, nil, door, http, logger)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "cleave: serving cluster %q, HTTP API at %s://%s\n", c.Cluster, scheme(c.HTTP.TLS.CertFile), http.Addr())
+	return n.run(ctx)
+}
+
+func scheme(certFile string) string {
+	if certFile == "" {
+		return "http"
+	}
+	return "https"
+}

@@ -1,0 +1,51 @@
+package admin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Cluster has the operations that the API offers. Package control has the real one.
+type Cluster interface {
+	// Status returns the state of the cluster as this process sees it.
+	Status(ctx context.Context) (api.Status, error)
+	// Map returns the newest map, or the last one known while etcd is away.
+	Map(ctx context.Context) (*topology.Map, error)
+	// Create makes the first map of a new cluster.
+	Create(ctx context.Context) (api.MapChanged, error)
+	// Import puts a map in force, given as its document.
+	Import(ctx context.Context, document []byte) (api.MapChanged, error)
+	// Rebuild makes the map anew from what the shards have recorded.
+	Rebuild(ctx context.Context, request api.RebuildMap) (api.RebuiltMap, error)
+	// CheckMap holds the map against what the shards have recorded.
+	CheckMap(ctx context.Context) ([]api.Finding, error)
+	// AddShard checks a server and makes it a shard.
+	AddShard(ctx context.Context, request api.AddShard) (api.ShardChanged, error)
+	// RemoveShard removes a shard that has nothing.
+	RemoveShard(ctx context.Context, name string) (api.ShardChanged, error)
+	// UpdateShard changes some of a shard's properties.
+	UpdateShard(ctx context.Context, name string, request api.UpdateShard) (api.ShardChanged, error)
+	// Shards lists the shards and how they are.
+	Shards(ctx context.Context) ([]api.ShardStatus, error)
+	// CreateKeyspace makes a keyspace.
+	CreateKeyspace(ctx context.Context, request api.CreateKeyspace) (api.KeyspaceChanged, error)
+	// DropKeyspace removes a keyspace that nothing uses.
+	DropKeyspace(ctx context.Context, name string) (api.MapChanged, error)
+}
+
+// appliedIn is the readiness of a process that has no word of its own on it.
+func appliedIn(cluster Cluster) func() error {
+	return func() error {
+		status, err := cluster.Status(context.Background())
+		if err != nil {
+			return err
+		}
+		if status.MapVersion == 0 {
+			return errors.New("no shard map is applied yet")
+		}
+		return nil
+	}
+}

@@ -1,0 +1,348 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/control"
+	"github.com/cleavedb/cleave/internal/localpg"
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// startCluster runs a real cluster, with etcd in this process, until the test ends.
+func startCluster(t *testing.T) *control.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	etcd, err := store.StartEmbedded(ctx, store.EmbeddedConfig{Dir: t.TempDir(), Fast: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(etcd.Close)
+	quiet := slog.New(slog.DiscardHandler)
+	st, err := store.Open(store.Config{Endpoints: etcd.Endpoints(), Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	follower, err := st.Follow(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(follower.Close)
+	cluster := control.New(control.Config{
+		Store: st, Follower: follower, Logger: quiet, Endpoints: etcd.Endpoints(), Version: "test",
+		Access: shard.Access{User: "postgres", Database: "postgres", SSLMode: "disable", ConnectTimeout: 10 * time.Second},
+	})
+	running, stop := context.WithCancel(context.Background())
+	var loops sync.WaitGroup
+	loops.Go(func() { cluster.Run(running) })
+	t.Cleanup(func() {
+		stop()
+		loops.Wait()
+	})
+	return cluster
+}
+
+// newClient serves the cluster and returns a client whose every call is held against the description.
+func newClient(t *testing.T, cluster *control.Cluster) (*api.Client, *inspecting) {
+	t.Helper()
+	server := httptest.NewServer(newServer(t, Config{Cluster: cluster, Ready: cluster.Ready}).Handler())
+	t.Cleanup(server.Close)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	inspector := &inspecting{t: t, contract: loadContract(t), next: transport, seen: map[string]int{}}
+	return &api.Client{BaseURL: server.URL, HTTP: &http.Client{Transport: inspector}}, inspector
+}
+
+// must returns the value of a call that has to succeed.
+func must[T any](t *testing.T, what string) func(T, error) T {
+	t.Helper()
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		return value
+	}
+}
+
+// refusedWith asks for an error with the code.
+func refusedWith(t *testing.T, what, code string, err error) api.Error {
+	t.Helper()
+	var refused *api.RequestError
+	if !errors.As(err, &refused) {
+		t.Fatalf("%s: %v, want it refused as %s", what, err, code)
+	}
+	if refused.Answer.Code != code {
+		t.Errorf("%s: refused as %s (%s), want %s", what, refused.Answer.Code, refused.Answer.Message, code)
+	}
+	return refused.Answer
+}
+
+func shardAt(name string, server *localpg.Server) api.AddShard {
+	return api.AddShard{ShardSpec: topology.ShardSpec{Name: name, Primary: topology.InstanceSpec{Address: server.Addr()}}}
+}
+
+// TestALifeOfACluster takes every operation of the API through a real cluster with real servers. Every request and answer
+// is held against the description, and in the end every operation must have been among them.
+func TestALifeOfACluster(t *testing.T) {
+	servers := pgtest.StartN(t, 2)
+	client, inspector := newClient(t, startCluster(t))
+	ctx := t.Context()
+
+	// Before there is a map.
+	_, err := client.Map(ctx)
+	if answered := refusedWith(t, "map before there is one", api.CodeNoMap, err); !strings.Contains(answered.Hint, "cleave map create") {
+		t.Errorf("hint %q", answered.Hint)
+	}
+	if got := plainGet(t, client, "/readyz"); got.status != 503 {
+		t.Errorf("ready without a map: %d %s", got.status, got.body)
+	}
+	if status := must[api.Status](t, "status")(client.Status(ctx)); status.MapVersion != 0 || len(status.Findings) == 0 {
+		t.Errorf("status without a map: %+v", status)
+	}
+	created := must[api.MapChanged](t, "create")(client.CreateMap(ctx))
+	_, err = client.CreateMap(ctx)
+	refusedWith(t, "create twice", api.CodeExists, err)
+	if got := plainGet(t, client, "/readyz"); got.status != 200 {
+		t.Errorf("ready with a map: %d %s", got.status, got.body)
+	}
+
+	// Shards.
+	_, err = client.CreateKeyspace(ctx, api.CreateKeyspace{Name: "early"})
+	refusedWith(t, "keyspace without shards", api.CodeRefused, err)
+	withPassword := shardAt("one", servers[0])
+	withPassword.Password.Env = "NOT_NEEDED_BY_TRUST"
+	t.Setenv("NOT_NEEDED_BY_TRUST", "hunter2")
+	added := must[api.ShardChanged](t, "add")(client.AddShard(ctx, withPassword))
+	if added.Shard.Number != 1 || added.MapVersion <= created.MapVersion {
+		t.Errorf("added %+v", added)
+	}
+	must[api.ShardChanged](t, "add")(client.AddShard(ctx, shardAt("two", servers[1])))
+	_, err = client.AddShard(ctx, shardAt("two", servers[1]))
+	refusedWith(t, "add twice", api.CodeExists, err)
+	nowhere := shardAt("three", servers[0])
+	nowhere.Primary.Address = "127.0.0.1:1"
+	_, err = client.AddShard(ctx, nowhere)
+	refusedWith(t, "add a server that is not there", api.CodeRefused, err)
+	_, err = client.AddShard(ctx, api.AddShard{ShardSpec: topology.ShardSpec{Name: "Not A Name"}})
+	refusedWith(t, "add under a bad name", api.CodeInvalid, err)
+
+	weight, state, eu := 2.5, topology.Draining, "eu"
+	updated := must[api.ShardChanged](t, "update")(client.UpdateShard(ctx, "one", api.UpdateShard{Weight: &weight, Labels: map[string]*string{"region": &eu, "old": nil}}))
+	if updated.Shard.Weight != 2.5 || updated.Shard.Labels["region"] != "eu" {
+		t.Errorf("updated %+v", updated.Shard)
+	}
+	_, err = client.UpdateShard(ctx, "none", api.UpdateShard{State: &state})
+	refusedWith(t, "update what is not there", api.CodeNotFound, err)
+
+	// Keyspaces.
+	made := must[api.KeyspaceChanged](t, "keyspace")(client.CreateKeyspace(ctx, api.CreateKeyspace{Name: "users", Slots: 16, Seed: "-7"}))
+	if made.Keyspace.RangeCount == 0 || made.Keyspace.Seed != "-7" {
+		t.Errorf("made %+v", made)
+	}
+	must[api.KeyspaceChanged](t, "keyspace by range")(client.CreateKeyspace(ctx, api.CreateKeyspace{
+		Name: "orders", Strategy: topology.ByRange, Key: []string{"bigint", "text"}, SplitAt: []topology.Point{{"100"}, {"200", "m"}},
+	}))
+	must[api.KeyspaceChanged](t, "keyspace of schemas")(client.CreateKeyspace(ctx, api.CreateKeyspace{Name: "tenants", Strategy: topology.BySchema, Algorithm: "minimal"}))
+	list := must[api.KeyspaceList](t, "keyspaces")(client.Keyspaces(ctx))
+	if len(list.Keyspaces) != 3 || list.Keyspaces[2].Ranges != nil {
+		t.Errorf("keyspaces %+v", list)
+	}
+	orders := must[api.Keyspace](t, "keyspace")(client.Keyspace(ctx, "orders", true))
+	if diff := cmp.Diff([]topology.Point{nil, {"100"}, {"200", "m"}}, froms(orders.Ranges)); diff != "" {
+		t.Errorf("ranges of orders: %s", diff)
+	}
+	_, err = client.Keyspace(ctx, "none", false)
+	refusedWith(t, "a keyspace that is not there", api.CodeNotFound, err)
+	users := must[api.Keyspace](t, "keyspace")(client.Keyspace(ctx, "users", false))
+	total := 0.0
+	for _, share := range users.Shares {
+		total += share.Share
+	}
+	if users.Ranges != nil || total < 0.999 || total > 1.001 {
+		t.Errorf("users %+v", users)
+	}
+
+	// What is used stays.
+	_, err = client.RemoveShard(ctx, "one")
+	refusedWith(t, "remove a shard with ranges", api.CodeInUse, err)
+
+	// The map, out and in again.
+	document := must[[]byte](t, "export")(client.MapDocument(ctx))
+	if strings.Contains(string(document), "hunter2") {
+		t.Error("a password is in the map")
+	}
+	withTables := edited(t, document, `"tables":[]`, `"tables":[{"name":"public.users","kind":"sharded","keyspace":"users","key":["id"]},{"name":"public.countries","kind":"reference"},{"name":"public.audit","kind":"single","shard":"one"}]`)
+	imported := must[api.MapChanged](t, "import")(client.ImportMap(ctx, withTables))
+	m := must[*topology.Map](t, "map")(client.Map(ctx))
+	if m.Version() != imported.MapVersion || m.TableCount() != 3 {
+		t.Errorf("imported version %d, got %d with %d tables", imported.MapVersion, m.Version(), m.TableCount())
+	}
+	_, err = client.ImportMap(ctx, []byte(`{"schema": 1, "readable_by": 1, "keyspcaes": []}`))
+	if answered := refusedWith(t, "import nonsense", api.CodeInvalid, err); !strings.Contains(answered.Message, "keyspcaes") {
+		t.Errorf("message %q", answered.Message)
+	}
+	_, err = client.ImportMap(ctx, []byte(`{"schema": 99, "readable_by": 99}`))
+	refusedWith(t, "import from the future", api.CodeNewerSchema, err)
+	tables := must[api.TableList](t, "tables")(client.Tables(ctx))
+	if len(tables.Tables) != 3 || tables.MapVersion != m.Version() {
+		t.Errorf("tables %+v", tables)
+	}
+	_, err = client.DropKeyspace(ctx, "users")
+	refusedWith(t, "drop a keyspace with tables", api.CodeInUse, err)
+
+	checkAgreement(t, client)
+	rebuilt := must[api.RebuiltMap](t, "rebuild")(client.RebuildMap(ctx, api.RebuildMap{}))
+	if rebuilt.MapVersion != 0 || len(rebuilt.Map.Keyspaces) != 3 {
+		t.Errorf("rebuilt %+v", rebuilt)
+	}
+	applied := must[api.RebuiltMap](t, "rebuild and apply")(client.RebuildMap(ctx, api.RebuildMap{Apply: true, Shards: []topology.ShardSpec{
+		{Primary: topology.InstanceSpec{Address: servers[0].Addr()}}, {Primary: topology.InstanceSpec{Address: servers[1].Addr()}},
+	}}))
+	if applied.MapVersion <= m.Version() {
+		t.Errorf("rebuilt to version %d, from %d", applied.MapVersion, m.Version())
+	}
+
+	// How it is.
+	shards := must[[]api.ShardStatus](t, "shards")(client.Shards(ctx))
+	one := must[api.ShardStatus](t, "shard")(client.Shard(ctx, "one"))
+	if len(shards) != 2 || shards[0].Name != "one" || one.Ranges != shards[0].Ranges || one.Tables != 1 {
+		t.Errorf("shards %+v, one %+v", shards, one)
+	}
+	_, err = client.Shard(ctx, "none")
+	refusedWith(t, "a shard that is not there", api.CodeNotFound, err)
+	if status := must[api.Status](t, "status")(client.Status(ctx)); status.Keyspaces != 3 || status.Tables != 3 || len(status.Shards) != 2 {
+		t.Errorf("status %+v", status)
+	}
+	must[[]api.Router](t, "routers")(client.Routers(ctx))
+
+	// The end.
+	must[api.MapChanged](t, "drop")(client.DropKeyspace(ctx, "orders"))
+	empty := edited(t, must[[]byte](t, "export")(client.MapDocument(ctx)), `"shard":"two"`, `"shard":"one"`)
+	must[api.MapChanged](t, "import")(client.ImportMap(ctx, empty))
+	removed := must[api.ShardChanged](t, "remove")(client.RemoveShard(ctx, "two"))
+	if removed.Shard.Name != "two" {
+		t.Errorf("removed %+v", removed)
+	}
+	for _, path := range []string{"/healthz", "/metrics", "/v1/openapi.yaml"} {
+		if got := plainGet(t, client, path); got.status != 200 || strings.Contains(got.body, "hunter2") {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	for _, r := range routes() {
+		if inspector.seen[r.method+" "+r.path] == 0 {
+			t.Errorf("%s %s was not tried", r.method, r.path)
+		}
+	}
+}
+
+// checkAgreement waits until every shard has recorded what the map says: the leader tells them by itself.
+func checkAgreement(t *testing.T, client *api.Client) {
+	t.Helper()
+	var findings []api.Finding
+	for range 100 {
+		findings = must[[]api.Finding](t, "check")(client.CheckMap(t.Context()))
+		if !slices.ContainsFunc(findings, func(f api.Finding) bool { return f.Code == "not_recorded" }) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, f := range findings {
+		if f.Severity == api.Problem || f.Code == "not_recorded" {
+			t.Errorf("the shards do not agree with the map: %+v", f)
+		}
+	}
+}
+
+func froms(ranges []topology.RangeSpec) []topology.Point {
+	points := make([]topology.Point, len(ranges))
+	for i, r := range ranges {
+		points[i] = r.From
+	}
+	return points
+}
+
+// edited replaces a text in a document, which must be there.
+func edited(t *testing.T, document []byte, text, by string) []byte {
+	t.Helper()
+	if !strings.Contains(string(document), text) {
+		t.Fatalf("no %s in %s", text, document)
+	}
+	changed := strings.ReplaceAll(string(document), text, by)
+	if !json.Valid([]byte(changed)) {
+		t.Fatalf("no JSON any more: %s", changed)
+	}
+	return []byte(changed)
+}
+
+// plainGet asks without the client's methods, but through its inspector.
+func plainGet(t *testing.T, client *api.Client, path string) answer {
+	t.Helper()
+	sent, err := http.NewRequestWithContext(t.Context(), http.MethodGet, client.BaseURL+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.HTTP.Do(sent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Body.Close()
+	body, err := io.ReadAll(got.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{got.StatusCode, got.Header, string(body)}
+}
+
+// TestTheMapIsSentOnce: who has the version is not sent it again.
+func TestTheMapIsSentOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	cluster := startCluster(t)
+	must[api.MapChanged](t, "create")(cluster.Create(t.Context()))
+	s := newServer(t, Config{Cluster: cluster})
+	for known, status := range map[string]int{`"1"`: 304, `W/"1"`: 304, `"0", "1"`: 304, "*": 304, `"2"`: 200, "1": 200, "": 200} {
+		got := ask(t, s, request{method: "GET", path: "/v1/map", header: map[string]string{"If-None-Match": known}})
+		if got.status != status || got.header.Get("ETag") != `"1"` || (got.body == "") != (status == 304) {
+			t.Errorf("with %s: %d %s %q", known, got.status, got.header.Get("ETag"), got.body)
+		}
+	}
+	if got := ask(t, s, request{method: "HEAD", path: "/v1/map"}); got.status != 200 || got.header.Get("Content-Length") == "" {
+		t.Errorf("HEAD: %d %v", got.status, got.header)
+	}
+}
+
+// TestReadinessWithoutAWordOfItsOwn: by default the cluster's applied map decides.
+func TestReadinessWithoutAWordOfItsOwn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	cluster := startCluster(t)
+	s := newServer(t, Config{Cluster: cluster})
+	if got := ask(t, s, request{method: "GET", path: "/readyz"}); got.status != 503 || !strings.Contains(errorIn(t, got).Message, "no shard map") {
+		t.Errorf("without a map: %d %s", got.status, got.body)
+	}
+	must[api.MapChanged](t, "create")(cluster.Create(t.Context()))
+	if got := ask(t, s, request{method: "GET", path: "/readyz"}); got.status != 200 {
+		t.Errorf("with a map: %d %s", got.status, got.body)
+	}
+}

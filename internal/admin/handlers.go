@@ -1,0 +1,260 @@
+package admin
+
+import (
+	_ "embed"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// description describes the API for programs.
+//
+//go:embed openapi.yaml
+var description []byte
+
+func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
+	return reply(w, http.StatusOK, api.Health{Status: "ok"})
+}
+
+func (s *Server) getReadiness(w http.ResponseWriter, _ *http.Request) error {
+	if err := s.config.Ready(); err != nil {
+		return refuse(http.StatusServiceUnavailable, api.CodeUnavailable, "not ready: "+err.Error())
+	}
+	return reply(w, http.StatusOK, api.Health{Status: "ok"})
+}
+
+func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
+	promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return nil
+}
+
+func (s *Server) getDescription(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Content-Length", strconv.Itoa(len(description)))
+	_, _ = w.Write(description) // who hung up does not want to hear of it
+	return nil
+}
+
+func (s *Server) getStatus(w http.ResponseWriter, r *http.Request) error {
+	status, err := s.config.Cluster.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	status.Routers, status.Shards, status.Findings = listOf(status.Routers), listOf(status.Shards), listOf(status.Findings)
+	status.Store.Endpoints = listOf(status.Store.Endpoints)
+	return reply(w, http.StatusOK, status)
+}
+
+func (s *Server) getRouters(w http.ResponseWriter, r *http.Request) error {
+	status, err := s.config.Cluster.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, api.RouterList{Routers: listOf(status.Routers)})
+}
+
+func (s *Server) getMap(w http.ResponseWriter, r *http.Request) error {
+	m, err := s.config.Cluster.Map(r.Context())
+	if err != nil {
+		return err
+	}
+	tag := strconv.Quote(strconv.FormatUint(m.Version(), 10))
+	w.Header().Set("ETag", tag)
+	w.Header().Set("Cache-Control", "no-cache") // it may be kept, if asked for again each time
+	if holds(r.Header.Get("If-None-Match"), tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return reply(w, http.StatusOK, m.Document())
+}
+
+// holds tells whether the caller has what the tag stands for.
+func holds(known, tag string) bool {
+	for one := range strings.SplitSeq(known, ",") {
+		one = strings.TrimPrefix(strings.TrimSpace(one), "W/")
+		if one == tag || one == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) createMap(w http.ResponseWriter, r *http.Request) error {
+	if _, err := decode[struct{}](r); err != nil {
+		return err
+	}
+	changed, err := s.config.Cluster.Create(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusCreated, changed)
+}
+
+func (s *Server) importMap(w http.ResponseWriter, r *http.Request) error {
+	document, err := io.ReadAll(r.Body)
+	if err != nil {
+		return badBody(err)
+	}
+	changed, err := s.config.Cluster.Import(r.Context(), document)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, changed)
+}
+
+func (s *Server) rebuildMap(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.RebuildMap](r)
+	if err != nil {
+		return err
+	}
+	rebuilt, err := s.config.Cluster.Rebuild(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	rebuilt.Findings = listOf(rebuilt.Findings)
+	return reply(w, http.StatusOK, rebuilt)
+}
+
+func (s *Server) checkMap(w http.ResponseWriter, r *http.Request) error {
+	findings, err := s.config.Cluster.CheckMap(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, api.FindingList{Findings: listOf(findings)})
+}
+
+func (s *Server) getShards(w http.ResponseWriter, r *http.Request) error {
+	shards, err := s.config.Cluster.Shards(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, api.ShardList{Shards: listOf(shards)})
+}
+
+func (s *Server) getShard(w http.ResponseWriter, r *http.Request) error {
+	shards, err := s.config.Cluster.Shards(r.Context())
+	if err != nil {
+		return err
+	}
+	name := r.PathValue("name")
+	at := slices.IndexFunc(shards, func(shard api.ShardStatus) bool { return shard.Name == name })
+	if at < 0 {
+		return &topology.NotFoundError{Kind: "shard", Name: name}
+	}
+	return reply(w, http.StatusOK, shards[at])
+}
+
+func (s *Server) addShard(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.AddShard](r)
+	if err != nil {
+		return err
+	}
+	changed, err := s.config.Cluster.AddShard(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/shards/"+url.PathEscape(changed.Shard.Name))
+	return reply(w, http.StatusCreated, changed)
+}
+
+func (s *Server) updateShard(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.UpdateShard](r)
+	if err != nil {
+		return err
+	}
+	changed, err := s.config.Cluster.UpdateShard(r.Context(), r.PathValue("name"), request)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, changed)
+}
+
+func (s *Server) removeShard(w http.ResponseWriter, r *http.Request) error {
+	changed, err := s.config.Cluster.RemoveShard(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, changed)
+}
+
+func (s *Server) getKeyspaces(w http.ResponseWriter, r *http.Request) error {
+	m, err := s.config.Cluster.Map(r.Context())
+	if err != nil {
+		return err
+	}
+	list := api.KeyspaceList{MapVersion: m.Version(), Keyspaces: []api.Keyspace{}}
+	for _, k := range m.Keyspaces() {
+		list.Keyspaces = append(list.Keyspaces, api.DescribeKeyspace(k, false))
+	}
+	return reply(w, http.StatusOK, list)
+}
+
+func (s *Server) getKeyspace(w http.ResponseWriter, r *http.Request) error {
+	withRanges, err := flagIn(r.URL.Query(), "ranges")
+	if err != nil {
+		return err
+	}
+	m, err := s.config.Cluster.Map(r.Context())
+	if err != nil {
+		return err
+	}
+	k := m.Keyspace(r.PathValue("name"))
+	if k == nil {
+		return &topology.NotFoundError{Kind: "keyspace", Name: r.PathValue("name")}
+	}
+	return reply(w, http.StatusOK, api.DescribeKeyspace(k, withRanges))
+}
+
+// flagIn reads a parameter that is true or false, and false if it is not there.
+func flagIn(parameters url.Values, name string) (bool, error) {
+	if !parameters.Has(name) {
+		return false, nil
+	}
+	set, err := strconv.ParseBool(parameters.Get(name))
+	if err != nil {
+		return false, invalid("parameter " + name + " is neither true nor false")
+	}
+	return set, nil
+}
+
+func (s *Server) createKeyspace(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.CreateKeyspace](r)
+	if err != nil {
+		return err
+	}
+	changed, err := s.config.Cluster.CreateKeyspace(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Location", "/v1/keyspaces/"+url.PathEscape(changed.Keyspace.Name))
+	return reply(w, http.StatusCreated, changed)
+}
+
+func (s *Server) dropKeyspace(w http.ResponseWriter, r *http.Request) error {
+	changed, err := s.config.Cluster.DropKeyspace(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, changed)
+}
+
+func (s *Server) getTables(w http.ResponseWriter, r *http.Request) error {
+	m, err := s.config.Cluster.Map(r.Context())
+	if err != nil {
+		return err
+	}
+	list := api.TableList{MapVersion: m.Version(), Tables: []topology.TableSpec{}}
+	for _, t := range m.Tables() {
+		list.Tables = append(list.Tables, t.Spec())
+	}
+	return reply(w, http.StatusOK, list)
+}

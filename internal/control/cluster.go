@@ -1,0 +1,210 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Config says what a [Cluster] works with.
+type Config struct {
+	// Store is where the map is. Required.
+	Store *store.Store
+	// Follower has the map that this process works with. Required.
+	Follower *store.Follower
+	// Access says how to log in to shards, where the map does not.
+	Access shard.Access
+	// Provisioner makes servers for shards that are added without an address. Default: none, an address is needed.
+	Provisioner Provisioner
+	// Candidate is this process's name in the election of the leader. Default: "cleave".
+	Candidate string
+	// Endpoints of etcd, to be shown.
+	Endpoints []string
+	// Version of the program, to be shown.
+	Version string
+	// HealthInterval is how long from one look at a shard to the next. Default: 2 seconds.
+	HealthInterval time.Duration
+	// HealthTimeout is how long a shard may take to answer a look. Default: 1 second.
+	HealthTimeout time.Duration
+	// Logger hears what the loops find. Default: slog.Default().
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Candidate == "" {
+		c.Candidate = "cleave"
+	}
+	if c.HealthInterval == 0 {
+		c.HealthInterval = 2 * time.Second
+	}
+	if c.HealthTimeout == 0 {
+		c.HealthTimeout = time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Provisioner makes and removes servers for shards of a local cluster.
+type Provisioner interface {
+	// Provision starts a server for a new shard and returns the description with its addresses filled in.
+	Provision(ctx context.Context, spec topology.ShardSpec) (topology.ShardSpec, error)
+	// Retire removes the server of a shard that is in the map no more, if Provision made it.
+	Retire(ctx context.Context, name string) error
+}
+
+// Cluster has the operations on a cluster.
+type Cluster struct {
+	config  Config
+	monitor *monitor
+	// adding keeps shards from being added side by side, so that each is compared with the ones before it. Another process
+	// may still add one; then only the comparison is missing, and the next look at the map tells.
+	adding sync.Mutex
+}
+
+// New returns the operations. Nothing runs until [Cluster.Run].
+func New(config Config) *Cluster {
+	config = config.withDefaults()
+	return &Cluster{config: config, monitor: newMonitor(config)}
+}
+
+// Run looks at the shards and, while this process leads, keeps their records up to date, until the context ends.
+func (c *Cluster) Run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { c.monitor.run(ctx) })
+	loops.Go(func() { c.lead(ctx) })
+	loops.Wait()
+}
+
+// Map returns the newest map. While etcd is away it is the last one known, and if none is known the reason.
+func (c *Cluster) Map(ctx context.Context) (*topology.Map, error) {
+	m, err := c.config.Store.Map(ctx)
+	if errors.Is(err, store.ErrUnavailable) {
+		if last := c.config.Follower.Map(); last != nil {
+			return last, nil
+		}
+	}
+	return m, err
+}
+
+// applied waits until this process works with the version that it just made, so that what it is asked next is answered
+// from that version. If it takes long the change stands all the same.
+func (c *Cluster) applied(ctx context.Context, version uint64) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, err := c.config.Follower.Wait(ctx, version); err != nil {
+		c.config.Logger.Warn("a change of the map takes long to come back", "version", version, "error", err)
+	}
+}
+
+// change publishes the next version of the map.
+func (c *Cluster) change(ctx context.Context, decide func(*topology.Map) ([]topology.Change, error)) (*topology.Map, error) {
+	m, err := c.config.Store.Update(ctx, func(m *topology.Map) (*topology.Map, error) {
+		changes, err := decide(m)
+		if err != nil {
+			return nil, invalidUnlessTyped(err)
+		}
+		next, err := m.Next(changes...)
+		return next, invalidUnlessTyped(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.applied(ctx, m.Version())
+	return m, nil
+}
+
+// inspected is what looking at one shard gave.
+type inspected struct {
+	spec   topology.ShardSpec
+	report *shard.Report
+	record *shard.Recorded
+	err    error
+}
+
+// maxParallel bounds how many shards are asked at once.
+const maxParallel = 32
+
+// each runs look for all of the shards, many at once, and returns what came out in their order.
+func each(specs []topology.ShardSpec, look func(topology.ShardSpec) inspected) []inspected {
+	results := make([]inspected, len(specs))
+	places := make(chan struct{}, maxParallel)
+	var running sync.WaitGroup
+	for i, spec := range specs {
+		places <- struct{}{}
+		running.Go(func() {
+			defer func() { <-places }()
+			results[i] = look(spec)
+			results[i].spec = spec
+		})
+	}
+	running.Wait()
+	return results
+}
+
+// lookTimeout bounds a thorough look at one shard.
+const lookTimeout = 20 * time.Second
+
+// inspectAll looks at shards thoroughly.
+func (c *Cluster) inspectAll(ctx context.Context, specs []topology.ShardSpec) []inspected {
+	return each(specs, func(spec topology.ShardSpec) inspected {
+		var result inspected
+		result.err = c.connected(ctx, spec, func(ctx context.Context, s session) (err error) {
+			result.report, err = shard.Inspect(ctx, s)
+			return err
+		})
+		return result
+	})
+}
+
+// readAll reads the records of shards.
+func (c *Cluster) readAll(ctx context.Context, specs []topology.ShardSpec) []inspected {
+	return each(specs, func(spec topology.ShardSpec) inspected {
+		var result inspected
+		result.err = c.connected(ctx, spec, func(ctx context.Context, s session) (err error) {
+			result.record, err = shard.Read(ctx, s)
+			return err
+		})
+		return result
+	})
+}
+
+// connected runs work with a connection to the shard's primary.
+func (c *Cluster) connected(ctx context.Context, spec topology.ShardSpec, work func(context.Context, session) error) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	conn, err := c.config.Access.Connect(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(conn)
+	return work(ctx, conn)
+}
+
+func specsOf(m *topology.Map) []topology.ShardSpec {
+	var specs []topology.ShardSpec
+	if m != nil {
+		for s := range m.Shards() {
+			specs = append(specs, s.Spec())
+		}
+	}
+	return specs
+}
+
+// unreachable is the finding about a shard that could not be asked.
+func unreachable(spec topology.ShardSpec, severity api.Severity, what string, err error) api.Finding {
+	return api.Finding{
+		Severity: severity, Code: "unreachable", Shard: spec.Name,
+		Message: fmt.Sprintf("the server at %s could not be asked, so %s: %v", spec.Primary.Address, what, err),
+		Hint:    "Look at the server and its log, and at the address.",
+	}
+}

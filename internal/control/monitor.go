@@ -1,0 +1,189 @@
+package control
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// monitor looks at every instance of every shard, again and again, over connections that it keeps.
+type monitor struct {
+	config Config
+
+	mu        sync.Mutex
+	instances map[string]*instance // by shard's name and address
+}
+
+// instance is what is known of one PostgreSQL server.
+type instance struct {
+	conn    session // used by one look at a time
+	up      bool
+	failure string
+	latency time.Duration
+	health  shard.Health
+	looked  time.Time
+	seen    uint64 // the round in which it was last in the map
+}
+
+func newMonitor(config Config) *monitor {
+	return &monitor{config: config, instances: map[string]*instance{}}
+}
+
+// run looks at all instances at every tick, and at once when the map changes.
+func (m *monitor) run(ctx context.Context) {
+	defer m.closeAll()
+	ticker := time.NewTicker(m.config.HealthInterval)
+	defer ticker.Stop()
+	for round := uint64(1); ; round++ {
+		changed := m.config.Follower.Changed()
+		if current := m.config.Follower.Map(); current != nil {
+			m.look(ctx, current, round)
+		}
+		select {
+		case <-ticker.C:
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func instanceKey(name, address string) string { return name + " " + address }
+
+// look asks all instances of the map at once, and forgets those that are not in it any more.
+func (m *monitor) look(ctx context.Context, current *topology.Map, round uint64) {
+	var running sync.WaitGroup
+	places := make(chan struct{}, maxParallel)
+	for s := range current.Shards() {
+		spec := s.Spec()
+		addresses := []string{spec.Primary.Address}
+		for _, replica := range spec.Replicas {
+			addresses = append(addresses, replica.Address)
+		}
+		for _, address := range addresses {
+			one := m.instance(instanceKey(spec.Name, address), round)
+			places <- struct{}{}
+			running.Go(func() {
+				defer func() { <-places }()
+				m.ask(ctx, one, spec, address)
+			})
+		}
+	}
+	running.Wait()
+	m.forget(round)
+}
+
+// instance returns what is kept of an instance, and marks it as being in the map.
+func (m *monitor) instance(key string, round uint64) *instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.instances[key]
+	if one == nil {
+		one = &instance{}
+		m.instances[key] = one
+	}
+	one.seen = round
+	return one
+}
+
+func (m *monitor) forget(round uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, one := range m.instances {
+		if one.seen == round {
+			continue
+		}
+		if one.conn != nil {
+			closeQuietly(one.conn)
+		}
+		delete(m.instances, key)
+	}
+}
+
+// ask looks at one instance. Only one look at a time uses its connection, so that is not under the lock.
+func (m *monitor) ask(ctx context.Context, one *instance, spec topology.ShardSpec, address string) {
+	ctx, cancel := context.WithTimeout(ctx, m.config.HealthTimeout)
+	defer cancel()
+	started := time.Now()
+	health, err := m.ping(ctx, one, spec, address)
+	took := time.Since(started)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	wasUp, first := one.up, one.looked.IsZero()
+	one.looked, one.up, one.latency, one.failure = time.Now(), err == nil, took, ""
+	if err != nil {
+		one.failure = err.Error()
+	} else {
+		one.health = health
+	}
+	if first || wasUp == one.up || context.Cause(ctx) == context.Canceled {
+		return
+	}
+	if one.up {
+		m.config.Logger.Info("shard answers again", "shard", spec.Name, "address", address)
+	} else {
+		m.config.Logger.Warn("shard does not answer", "shard", spec.Name, "address", address, "error", err)
+	}
+}
+
+func (m *monitor) ping(ctx context.Context, one *instance, spec topology.ShardSpec, address string) (shard.Health, error) {
+	if one.conn == nil || one.conn.IsClosed() {
+		conn, err := m.config.Access.ConnectTo(ctx, spec, address)
+		if err != nil {
+			return shard.Health{}, err
+		}
+		one.conn = conn
+	}
+	health, err := shard.Ping(ctx, one.conn)
+	if err != nil {
+		closeQuietly(one.conn)
+		one.conn = nil
+	}
+	return health, err
+}
+
+func (m *monitor) closeAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, one := range m.instances {
+		if one.conn != nil {
+			closeQuietly(one.conn)
+		}
+	}
+}
+
+// noteRecorded notes at once what the next look would find.
+func (m *monitor) noteRecorded(name string, version uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, one := range m.instances {
+		if len(key) > len(name) && key[:len(name)+1] == name+" " && !one.health.InRecovery {
+			one.health.MapVersion = max(one.health.MapVersion, version)
+		}
+	}
+}
+
+// describe fills in how a shard is.
+func (m *monitor) describe(status *api.ShardStatus) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if one := m.instances[instanceKey(status.Name, status.Primary.Address)]; one == nil || one.looked.IsZero() {
+		status.Error = "not looked at yet"
+	} else {
+		status.Up, status.Error = one.up, one.failure
+		status.LatencySeconds = one.latency.Seconds()
+		status.ServerVersion, status.RecordedVersion = one.health.ServerVersion, one.health.MapVersion
+	}
+	for _, replica := range status.Replicas {
+		described := api.ReplicaStatus{Address: replica.Address, Error: "not looked at yet"}
+		if one := m.instances[instanceKey(status.Name, replica.Address)]; one != nil && !one.looked.IsZero() {
+			described.Up, described.Error = one.up, one.failure
+			described.LagSeconds = one.health.ReplayLag.Seconds()
+		}
+		status.ReplicaStatus = append(status.ReplicaStatus, described)
+	}
+}

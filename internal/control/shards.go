@@ -1,0 +1,223 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// session is a connection to a shard.
+type session = *pgx.Conn
+
+// closeQuietly ends a connection that is not needed any more; if that fails the server notices by itself.
+func closeQuietly(s session) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = s.Close(ctx)
+}
+
+// AddShard checks a server, prepares it and adds it to the map. It owns nothing yet.
+func (c *Cluster) AddShard(ctx context.Context, request api.AddShard) (api.ShardChanged, error) {
+	c.adding.Lock()
+	defer c.adding.Unlock()
+	spec := request.ShardSpec
+	m, err := c.config.Store.Map(ctx)
+	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	// A mistake that the map alone can tell is told before a server is started or touched.
+	if err := c.rehearse(m, spec); err != nil {
+		return api.ShardChanged{}, err
+	}
+	provisioned := spec.Primary.Address == ""
+	if provisioned {
+		if spec, err = c.config.Provisioner.Provision(ctx, spec); err != nil {
+			return api.ShardChanged{}, err
+		}
+	}
+	changed, err := c.admit(ctx, m, spec)
+	if err != nil && provisioned {
+		// Not with ctx: it may be what ended, and the server must go all the same.
+		err = errors.Join(err, c.config.Provisioner.Retire(context.WithoutCancel(ctx), spec.Name))
+	}
+	return changed, err
+}
+
+// rehearse tries the change on the map that is in force.
+func (c *Cluster) rehearse(m *topology.Map, spec topology.ShardSpec) error {
+	if spec.Primary.Address == "" {
+		if c.config.Provisioner == nil {
+			return &InvalidError{Message: fmt.Sprintf("shard %q has no address", spec.Name), Hint: "Say where its server is: --address host:port. Only a local cluster starts servers itself."}
+		}
+		if len(spec.Replicas) > 0 {
+			return invalidf("shard %q has replicas but no address", spec.Name)
+		}
+		spec.Primary.Address = "placeholder:1" // no name of a machine on this cluster's network, so it collides with none
+	}
+	if _, err := m.Next(topology.AddShard(spec)); err != nil {
+		return invalidUnlessTyped(err)
+	}
+	return nil
+}
+
+// invalidUnlessTyped marks what the map refused as a mistake of who asked, except what it has a type for.
+func invalidUnlessTyped(err error) error {
+	var missing *topology.NotFoundError
+	var exists *topology.ExistsError
+	var inUse *topology.InUseError
+	var newer *topology.NewerSchemaError
+	if err == nil || errors.As(err, &missing) || errors.As(err, &exists) || errors.As(err, &inUse) || errors.As(err, &newer) || errors.Is(err, topology.ErrNoActiveShard) {
+		return err
+	}
+	return &InvalidError{Message: err.Error()}
+}
+
+// examined is what examine looks at, for people.
+var examined = []string{
+	"version", "settings", "privileges", "encoding", "collation", "time zones", "hash functions", "tables", "other shards",
+}
+
+// admit checks the server, installs what a shard needs, claims it, changes the map and records it.
+func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.ShardSpec) (api.ShardChanged, error) {
+	findings, err := c.examine(ctx, m, spec)
+	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	err = c.connected(ctx, spec, func(ctx context.Context, s session) error {
+		if _, _, err := shard.Install(ctx, s); err != nil {
+			return fmt.Errorf("prepare shard %s: %w", spec.Name, err)
+		}
+		return shard.Claim(ctx, s, m.Cluster(), spec, m)
+	})
+	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
+		return []topology.Change{topology.AddShard(spec)}, nil
+	})
+	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	added := next.Shard(spec.Name).Spec()
+	if err := c.recordOn(ctx, next, added); err != nil {
+		findings = append(findings, notRecorded(spec.Name, err))
+	}
+	return api.ShardChanged{MapVersion: next.Version(), Shard: added, Checked: examined, Findings: findings}, nil
+}
+
+func notRecorded(name string, err error) api.Finding {
+	return api.Finding{
+		Severity: api.Warning, Code: "not_recorded", Shard: name,
+		Message: fmt.Sprintf("shard %s has not recorded what it owns yet: %v", name, err),
+		Hint:    "This is tried again by itself; 'cleave map check' tells when it is done.",
+	}
+}
+
+// examine looks at the server beside those that are shards already.
+func (c *Cluster) examine(ctx context.Context, m *topology.Map, spec topology.ShardSpec) ([]api.Finding, error) {
+	looks := c.inspectAll(ctx, append([]topology.ShardSpec{spec}, specsOf(m)...))
+	if err := looks[0].err; err != nil {
+		return nil, &RefusedError{Message: fmt.Sprintf("shard %s cannot be added: %v", spec.Name, err)}
+	}
+	others := map[string]*shard.Report{}
+	var findings []api.Finding
+	for _, look := range looks[1:] {
+		if look.err != nil {
+			findings = append(findings, unreachable(look.spec, api.Warning, "the new shard was not compared with it", look.err))
+			continue
+		}
+		others[look.spec.Name] = look.report
+	}
+	findings = append(shard.Check(looks[0].report, others, m), findings...)
+	for i := range findings {
+		if findings[i].Shard == "" {
+			findings[i].Shard = spec.Name
+		}
+	}
+	if slices.ContainsFunc(m.Tables(), func(t *topology.Table) bool { return t.Kind() == topology.Reference }) {
+		findings = append(findings, api.Finding{
+			Severity: api.Warning, Code: "reference_tables", Shard: spec.Name,
+			Message: "the cluster has reference tables, which are not copied to the new shard by themselves yet",
+			Hint:    "Copy them before anything is assigned to the shard.",
+		})
+	}
+	return findings, refuse(findings, "shard %s cannot be added as it is", spec.Name)
+}
+
+// RemoveShard takes a shard that has nothing out of the map, and gives its database back.
+func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChanged, error) {
+	var removed topology.ShardSpec
+	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
+		if s := m.Shard(name); s != nil {
+			removed = s.Spec()
+		}
+		return []topology.Change{topology.RemoveShard(name)}, nil
+	})
+	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	changed := api.ShardChanged{MapVersion: next.Version(), Shard: removed}
+	err = c.connected(ctx, removed, func(ctx context.Context, s session) error { return shard.Release(ctx, s, next.Cluster()) })
+	if err != nil {
+		changed.Findings = append(changed.Findings, api.Finding{
+			Severity: api.Warning, Code: "not_released", Shard: name,
+			Message: fmt.Sprintf("the shard is out of the map, but its schema cleave could not be dropped: %v", err),
+			Hint:    "If the database is to be used elsewhere, run there: DROP SCHEMA cleave CASCADE",
+		})
+	}
+	if c.config.Provisioner != nil {
+		if err := c.config.Provisioner.Retire(ctx, name); err != nil {
+			changed.Findings = append(changed.Findings, api.Finding{Severity: api.Warning, Code: "server_left", Shard: name, Message: err.Error()})
+		}
+	}
+	return changed, nil
+}
+
+// UpdateShard changes a shard's weight, state or labels.
+func (c *Cluster) UpdateShard(ctx context.Context, name string, request api.UpdateShard) (api.ShardChanged, error) {
+	if request.Weight != nil && *request.Weight <= 0 {
+		return api.ShardChanged{}, &InvalidError{Message: fmt.Sprintf("weight %v is not above 0", *request.Weight), Hint: "To give a shard nothing more, set its state to draining."}
+	}
+	next, err := c.change(ctx, func(*topology.Map) ([]topology.Change, error) {
+		return []topology.Change{topology.UpdateShard(name, func(s *topology.ShardSpec) { apply(request, s) })}, nil
+	})
+	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	return api.ShardChanged{MapVersion: next.Version(), Shard: next.Shard(name).Spec()}, nil
+}
+
+func apply(request api.UpdateShard, s *topology.ShardSpec) {
+	if request.Weight != nil {
+		s.Weight = *request.Weight
+	}
+	if request.State != nil {
+		s.State = *request.State
+	}
+	for label, value := range request.Labels {
+		if value == nil {
+			delete(s.Labels, label)
+			continue
+		}
+		if s.Labels == nil {
+			s.Labels = map[string]string{}
+		}
+		s.Labels[label] = *value
+	}
+}
+
+// recordOn tells one shard what it owns.
+func (c *Cluster) recordOn(ctx context.Context, m *topology.Map, spec topology.ShardSpec) error {
+	return c.connected(ctx, spec, func(ctx context.Context, s session) error {
+		_, err := shard.Record(ctx, s, m, spec.Name)
+		return err
+	})
+}

@@ -1,0 +1,137 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Shards returns the shards of the map that this process works with, and how they are.
+func (c *Cluster) Shards(ctx context.Context) ([]api.ShardStatus, error) {
+	m, err := c.Map(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.shardStatus(m), nil
+}
+
+func (c *Cluster) shardStatus(m *topology.Map) []api.ShardStatus {
+	held := m.Holdings()
+	list := make([]api.ShardStatus, 0, m.ShardCount())
+	for s := range m.Shards() {
+		has := held[s.Number()]
+		status := api.ShardStatus{ShardSpec: s.Spec(), Ranges: has.Ranges, Pins: has.Pins, Tables: has.Tables, Copies: has.Copies}
+		c.monitor.describe(&status)
+		list = append(list, status)
+	}
+	return list
+}
+
+// Snapshot is the status without asking anyone: what this process knows by itself. For metrics and readiness.
+func (c *Cluster) Snapshot() api.Status {
+	followed := c.config.Follower.Status()
+	status := api.Status{
+		MapVersion: followed.Version, Version: c.config.Version,
+		Store:   api.StoreStatus{Connected: followed.Connected, Since: followed.Since, Endpoints: c.config.Endpoints},
+		Routers: []api.Router{}, Shards: []api.ShardStatus{}, Findings: []api.Finding{},
+	}
+	if followed.LastError != nil {
+		status.Store.Error = followed.LastError.Error()
+	}
+	if m := c.config.Follower.Map(); m != nil {
+		status.Cluster, status.MapVersion = m.Cluster(), m.Version()
+		status.Shards = c.shardStatus(m)
+		status.Keyspaces, status.Tables = len(m.Keyspaces()), m.TableCount()
+	}
+	status.Findings = append(status.Findings, c.storeFindings(followed)...)
+	for _, s := range status.Shards {
+		status.Findings = append(status.Findings, shardFindings(s, status.MapVersion)...)
+	}
+	return status
+}
+
+// Status is the snapshot, and who else is there.
+func (c *Cluster) Status(ctx context.Context) (api.Status, error) {
+	status := c.Snapshot()
+	if !status.Store.Connected {
+		return status, nil // asking would only take time: etcd is away, and the findings say so
+	}
+	leader, err := c.config.Store.Leader(ctx)
+	if err == nil {
+		status.Leader = leader.Candidate
+	} else if !errors.Is(err, store.ErrNoLeader) && !errors.Is(err, store.ErrUnavailable) {
+		return api.Status{}, err
+	}
+	routers, err := c.config.Store.Routers(ctx)
+	if err != nil && !errors.Is(err, store.ErrUnavailable) {
+		return api.Status{}, err
+	}
+	for _, r := range routers {
+		status.Routers = append(status.Routers, api.Router{
+			ID: r.ID, Name: r.Name, Listen: r.Address, HTTP: r.HTTPAddress, Started: r.Started, Version: r.Binary, Applied: r.Applied,
+		})
+	}
+	return status, nil
+}
+
+// Ready returns nil when this process has a map that it may serve with.
+func (c *Cluster) Ready() error {
+	m := c.config.Follower.Map()
+	if m == nil {
+		if err := c.config.Follower.Status().LastError; err != nil {
+			return fmt.Errorf("no shard map yet: %w", err)
+		}
+		return errors.New("no shard map yet")
+	}
+	for _, s := range c.shardStatus(m) {
+		if s.RecordedVersion > m.Version() {
+			return fmt.Errorf("shard %s has recorded map version %d, newer than the map in force, %d: 'cleave map check' tells more", s.Name, s.RecordedVersion, m.Version())
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) storeFindings(followed store.Status) []api.Finding {
+	switch {
+	case errors.Is(followed.LastError, store.ErrNoMap) && followed.Version == 0:
+		return []api.Finding{{
+			Severity: api.Problem, Code: "no_map", Message: "there is no shard map yet",
+			Hint: "A new cluster: 'cleave map create'. One that had a map: 'cleave map import FILE' or 'cleave map rebuild --shard host:port …'.",
+		}}
+	case !followed.Connected:
+		message := fmt.Sprintf("etcd cannot be reached; serving goes on with map version %d, changes wait", followed.Version)
+		if followed.LastError != nil {
+			message += ": " + followed.LastError.Error()
+		}
+		return []api.Finding{{Severity: api.Problem, Code: "etcd_away", Message: message, Hint: "Look at the members of etcd: 'etcdctl endpoint status'."}}
+	case followed.LastError != nil:
+		return []api.Finding{{Severity: api.Problem, Code: "map_refused", Message: followed.LastError.Error(), Hint: "'cleave map check' compares the map with the shards."}}
+	}
+	return nil
+}
+
+func shardFindings(s api.ShardStatus, version uint64) []api.Finding {
+	var findings []api.Finding
+	add := func(severity api.Severity, code, hint, format string, args ...any) {
+		findings = append(findings, api.Finding{Severity: severity, Code: code, Shard: s.Name, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	switch {
+	case !s.Up:
+		add(api.Problem, "shard_down", "Look at the server's log.", "shard %s does not answer at %s: %s", s.Name, s.Primary.Address, s.Error)
+	case s.RecordedVersion > version:
+		add(api.Problem, "map_too_old", "The map may come from an old backup: 'cleave map rebuild' makes it anew from the shards.",
+			"shard %s has recorded map version %d, newer than the map in force, %d", s.Name, s.RecordedVersion, version)
+	case s.RecordedVersion < version:
+		add(api.Warning, "not_recorded", "The leader tells it by itself.", "shard %s has recorded map version %d, the map is at %d", s.Name, s.RecordedVersion, version)
+	}
+	for _, r := range s.ReplicaStatus {
+		if !r.Up {
+			add(api.Warning, "replica_down", "Look at the server's log.", "replica %s of shard %s does not answer: %s", r.Address, s.Name, r.Error)
+		}
+	}
+	return findings
+}
