@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -120,7 +121,7 @@ func (m *monitor) ask(ctx context.Context, one *instance, spec topology.ShardSpe
 	} else {
 		one.health = health
 	}
-	if first || wasUp == one.up || context.Cause(ctx) == context.Canceled {
+	if first || wasUp == one.up || errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	if one.up {

@@ -100,7 +100,7 @@ func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.Shar
 	if err != nil {
 		return api.ShardChanged{}, err
 	}
-	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
+	next, err := c.change(ctx, func(*topology.Map) ([]topology.Change, error) {
 		return []topology.Change{topology.AddShard(spec)}, nil
 	})
 	if err != nil {

@@ -123,7 +123,7 @@ func Open(ctx context.Context, config Config) (*Machine, error) {
 	}
 	m := &Machine{config: config, servers: map[string]*shardServers{}, stopped: make(chan struct{})}
 	if err := m.open(ctx); err != nil {
-		m.stop()
+		err = errors.Join(err, m.stop())
 		if fresh {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
@@ -356,7 +356,7 @@ func makeDatabase(ctx context.Context, server *localpg.Server) error {
 	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", Database).Scan(&there); err != nil || there {
 		return err
 	}
-	_, err = conn.Exec(ctx, "CREATE DATABASE "+pgx.Identifier{Database}.Sanitize())
+	_, err = conn.Exec(ctx, "CREATE DATABASE "+Database)
 	return err
 }
 

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/cleavedb/cleave/placement/key"
@@ -13,7 +14,7 @@ func BenchmarkLookup(b *testing.B) {
 	users := make([]key.Value, 4096)
 	tenants := make([]key.Value, 4096)
 	for i := range users {
-		users[i] = bigint(b, fmt.Sprint(i*7919))
+		users[i] = bigint(b, strconv.Itoa(i*7919))
 		tenants[i] = must[key.Value](b)(key.Text.Parse(fmt.Sprintf("tenant-%d", i*241)))
 	}
 	b.Run("table", func(b *testing.B) {

@@ -59,6 +59,10 @@ type pinEntry struct {
 	holding
 }
 
+func (e pinEntry) equal(other pinEntry) bool {
+	return e.compare(other) == 0 && e.same(other.holding)
+}
+
 func (e pinEntry) compare(other pinEntry) int {
 	return cmp.Or(cmp.Compare(e.hash, other.hash), cmp.Compare(e.key, other.key))
 }

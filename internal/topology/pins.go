@@ -93,7 +93,7 @@ func (t *pinTable) with(c cutting[pinEntry], add []pinEntry, remove []pinEntry) 
 	// A few changes recut the pieces they fall into, one after the other; many are one pass over everything.
 	if len(changed) > len(pieces)/4+1 {
 		entries := edit(join(pieces), add, remove)
-		return newPinTable(c.cut(entries, pieces, func(a, b pinEntry) bool { return a.compare(b) == 0 && a.holding.same(b.holding) }))
+		return newPinTable(c.cut(entries, pieces, pinEntry.equal))
 	}
 	for _, one := range changed {
 		at := max(sort.Search(len(pieces), func(i int) bool { return pieces[i].entries[0].compare(one) > 0 })-1, 0)

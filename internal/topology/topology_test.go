@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,7 +65,7 @@ func TestKeysAreFoundWherePlacementPutsThem(t *testing.T) {
 	}
 	reached := map[string]bool{}
 	for i := range 1000 {
-		v := bigint(t, fmt.Sprint(i))
+		v := bigint(t, strconv.Itoa(i))
 		seed := int64(42)
 		h := key.HashInt(int64(i), uint64(seed))
 		want := m.ShardByNumber(m.Keyspace("users").Hashes().Lookup(h))
@@ -188,7 +189,7 @@ func TestHeldRangesAndCopiesAreSeen(t *testing.T) {
 		t.Error("it is not known which shard has copies")
 	}
 	for i := range 100 {
-		v := bigint(t, fmt.Sprint(i))
+		v := bigint(t, strconv.Itoa(i))
 		place := must[Place](t)(k.Locate(v))
 		if lower := k.Hash(v) < 1<<63; place.Held != lower || (place.Shard.Name() == "s1") != lower {
 			t.Fatalf("key %d: %+v", i, place)
@@ -210,7 +211,7 @@ func TestHeldRangesAndCopiesAreSeen(t *testing.T) {
 // firstWith returns a key whose hash is in the lower half of the space, or in the upper.
 func firstWith(t testing.TB, k *Keyspace, lower bool) key.Value {
 	for i := range 1000 {
-		if v := bigint(t, fmt.Sprint(i)); (k.Hash(v) < 1<<63) == lower {
+		if v := bigint(t, strconv.Itoa(i)); (k.Hash(v) < 1<<63) == lower {
 			return v
 		}
 	}
@@ -549,7 +550,7 @@ func same(t *rapid.T, a, b *Map) {
 		other := b.Keyspace(k.Name())
 		for i := range 20 {
 			for _, typ := range []key.Type{key.Bigint, key.Text} {
-				v, _ := typ.Parse(fmt.Sprint(i))
+				v, _ := typ.Parse(strconv.Itoa(i))
 				p, err := k.Locate(v)
 				q, otherErr := other.Locate(v)
 				if (err == nil) != (otherErr == nil) || err == nil && (p.Shard.Name() != q.Shard.Name() || p.Shard.Number() != q.Shard.Number() || p.Held != q.Held || p.Pinned != q.Pinned) {
@@ -564,7 +565,7 @@ func same(t *rapid.T, a, b *Map) {
 func anyChange(t *rapid.T, m *Map) Change {
 	name := fmt.Sprintf("s%d", rapid.IntRange(1, 5).Draw(t, "shard"))
 	keyspace := rapid.SampledFrom([]string{"users", "events"}).Draw(t, "keyspace")
-	pinKey := func() Point { return Point{fmt.Sprint(rapid.IntRange(0, 19).Draw(t, "key"))} }
+	pinKey := func() Point { return Point{strconv.Itoa(rapid.IntRange(0, 19).Draw(t, "key"))} }
 	switch rapid.IntRange(0, 7).Draw(t, "change") {
 	case 0:
 		return AddShard(ShardSpec{Name: name, Primary: InstanceSpec{Address: fmt.Sprintf("h:%d", 1000+m.Version())}})
@@ -583,9 +584,9 @@ func anyChange(t *rapid.T, m *Map) Change {
 		ranges[at].Shard, ranges[at].Copies = name, nil
 		return ReplaceRanges(keyspace, ranges, m.Keyspace(keyspace).Assignment())
 	case 6:
-		return SetTable(TableSpec{Name: "t" + fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "table")), Kind: Single, Shard: name})
+		return SetTable(TableSpec{Name: "t" + strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "table")), Kind: Single, Shard: name})
 	default:
-		return DropTable("t" + fmt.Sprint(rapid.IntRange(0, 9).Draw(t, "table")))
+		return DropTable("t" + strconv.Itoa(rapid.IntRange(0, 9).Draw(t, "table")))
 	}
 }
 

@@ -116,11 +116,9 @@ func start(t *testing.T, flags ...string) *cluster {
 	ready := make(chan bool, 1)
 	go func() {
 		lines := bufio.NewScanner(output)
-		last := ""
 		for lines.Scan() {
-			last = lines.Text()
-			c.output.WriteString(last + "\n")
-			if strings.HasPrefix(last, "cleave: ready") {
+			c.output.WriteString(lines.Text() + "\n")
+			if strings.HasPrefix(lines.Text(), "cleave: ready") {
 				ready <- true
 			}
 		}

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrNoMap says that no shard map has been created yet.
+	ErrNoMap = errors.New("there is no shard map yet")
+	// ErrExists says that what was to be created is there already.
+	ErrExists = errors.New("exists already")
+	// ErrConflict says that somebody else wrote first: read again and decide again.
+	ErrConflict = errors.New("changed by somebody else")
+	// ErrUnavailable says that etcd did not answer; every [UnavailableError] is one.
+	ErrUnavailable = errors.New("etcd is unavailable")
+	// ErrOutcomeUnknown says that a write may have been applied or may yet be: read before deciding anything.
+	ErrOutcomeUnknown = errors.New("the write may or may not have been applied")
+	// ErrNotLeader says that a write was refused because the leadership it came from is over.
+	ErrNotLeader = errors.New("not the leader any more")
+	// ErrNoLeader says that nobody leads at the moment.
+	ErrNoLeader = errors.New("there is no leader")
+	// ErrNoJob says that there is no job of that name.
+	ErrNoJob = errors.New("no such job")
+	// ErrClosed says that the store, or what was made from it, has been closed.
+	ErrClosed = errors.New("store is closed")
+)
+
+// ConflictError is a lost race for the next version of the map. It is an [ErrConflict].
+type ConflictError struct {
+	Base    uint64 // the version that the writer went on from
+	Current uint64 // the version that is stored
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("shard map is at version %d, not at %d any more", e.Current, e.Base)
+}
+
+// Is makes every ConflictError an ErrConflict.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// StaleError is a map that was refused because its version is not above the current one.
+type StaleError struct {
+	Current uint64 // the version that is stored, or held
+	Offered uint64 // the version of the refused map
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("shard map version %d is refused: version %d is there already and versions never go back", e.Offered, e.Current)
+}
+
+// UnavailableError is a request that etcd did not answer. It is an [ErrUnavailable], and an [ErrOutcomeUnknown] where the
+// request was a write that may have been applied.
+type UnavailableError struct {
+	Action         string        // what was to be done
+	Endpoints      []string      // where it was tried
+	Tried          time.Duration // for how long
+	Cause          error         // what went wrong last
+	OutcomeUnknown bool          // whether a write may have been applied, or may yet be
+}
+
+func (e *UnavailableError) Error() string {
+	text := fmt.Sprintf("%s: no answer from etcd at %s in %v: %v",
+		e.Action, strings.Join(e.Endpoints, ", "), e.Tried.Round(time.Millisecond), e.Cause)
+	if e.OutcomeUnknown {
+		text += "; " + ErrOutcomeUnknown.Error()
+	}
+	return text
+}
+
+// Is makes the error an ErrUnavailable and, where it is so, an ErrOutcomeUnknown.
+func (e *UnavailableError) Is(target error) bool {
+	return target == ErrUnavailable || target == ErrOutcomeUnknown && e.OutcomeUnknown
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Cause }
+
+// cancelledError is the caller's own change of mind, with a word on what it may have left behind.
+func cancelledError(ctx context.Context, action string, outcomeUnknown bool) error {
+	if outcomeUnknown {
+		return fmt.Errorf("%s: %w: %w", action, context.Cause(ctx), ErrOutcomeUnknown)
+	}
+	return fmt.Errorf("%s: %w", action, context.Cause(ctx))
+}

@@ -1,0 +1,280 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Follower holds the newest map that it could get. Make it with [Store.Follow]. Safe for concurrent use.
+type Follower struct {
+	store   *Store
+	current atomic.Pointer[topology.Map]
+	ready   chan struct{} // closed with the first map
+	cancel  context.CancelFunc
+	done    chan struct{} // closed when the loop has ended
+
+	mu      sync.Mutex // guards what follows
+	changed chan struct{}
+	status  Status
+	silent  bool  // whether the loss of etcd was reported and its return was not
+	refused error // the last map that was refused, until a newer one is accepted
+}
+
+// Status is how a follower is doing.
+type Status struct {
+	Connected bool      // whether the last look at etcd worked
+	Since     time.Time // when Connected became what it is
+	LastError error     // nil; [ErrNoMap]; a [StaleError] when an older map was refused; why etcd cannot be read
+	Version   uint64    // of the held map; 0: none yet
+}
+
+// Follow starts to follow the map, until the context ends or the follower or the store is closed. Etcd need not be there
+// yet: see [Follower.Ready].
+func (s *Store) Follow(ctx context.Context) (*Follower, error) {
+	f := &Follower{
+		store: s, ready: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
+		status: Status{Since: time.Now()},
+	}
+	ctx, f.cancel = context.WithCancel(ctx)
+	detach := context.AfterFunc(s.ctx, f.cancel)
+	started := s.start(func() {
+		defer close(f.done)
+		defer detach()
+		f.run(ctx)
+	})
+	if !started {
+		f.cancel()
+		return nil, fmt.Errorf("follow map: %w", ErrClosed)
+	}
+	return f, nil
+}
+
+// Map returns the newest map that has arrived, or nil before the first. It takes no lock.
+func (f *Follower) Map() *topology.Map { return f.current.Load() }
+
+// Ready is closed when the first map has arrived.
+func (f *Follower) Ready() <-chan struct{} { return f.ready }
+
+// Changed returns a channel that is closed when the map next changes. Take it before looking at [Follower.Map], so that no
+// change falls in between.
+func (f *Follower) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// Wait returns the first map it sees whose version is at least the given one.
+func (f *Follower) Wait(ctx context.Context, version uint64) (*topology.Map, error) {
+	for {
+		changed := f.Changed()
+		if m := f.Map(); m != nil && m.Version() >= version {
+			return m, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for map version %d: %w", version, context.Cause(ctx))
+		case <-f.done:
+			return nil, fmt.Errorf("wait for map version %d: %w", version, ErrClosed)
+		}
+	}
+}
+
+// Status tells how the follower is doing.
+func (f *Follower) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.status
+}
+
+// Close stops following and waits for the end of it. The last map stays. It may be called twice.
+func (f *Follower) Close() {
+	f.cancel()
+	<-f.done
+}
+
+// errReadAfresh ends a watch that cannot tell all that has happened, though etcd is there.
+var errReadAfresh = errors.New("the watch has missed changes")
+
+// run follows, and starts over whenever that breaks off.
+func (f *Follower) run(ctx context.Context) {
+	pause := firstPause
+	for {
+		err := f.follow(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, errReadAfresh), errors.Is(err, rpctypes.ErrCompacted):
+			pause = firstPause
+		default:
+			f.lost(err)
+			pause = min(2*pause, longestPause)
+		}
+		if !sleep(ctx, jitter(pause)) {
+			return
+		}
+	}
+}
+
+// follow reads the map, then watches its head until something breaks. A probe stands behind the watch, which says nothing
+// when all of etcd is away, or when etcd was put back to an earlier state.
+func (f *Follower) follow(ctx context.Context) error {
+	current, err := f.store.readMap(ctx)
+	if err != nil && !errors.Is(err, ErrNoMap) {
+		return err
+	}
+	f.found(current.shardMap)
+
+	watchCtx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	events, err := f.watch(watchCtx, cancel, current.revision+1)
+	if err != nil {
+		return err
+	}
+	probe := time.NewTicker(f.store.config.ProbeInterval)
+	defer probe.Stop()
+	held := current.head.revision
+	for {
+		select {
+		case response, open := <-events:
+			if held, err = f.take(ctx, response, open, held); err != nil {
+				return err
+			}
+		case <-probe.C:
+			if err := f.probe(ctx, held); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// watch starts to watch the head. Etcd's client waits without limit for a watch to be taken in; here it is cancelled, and its
+// channel closed, when that takes longer than a request may.
+func (f *Follower) watch(ctx context.Context, cancel context.CancelFunc, revision int64) (clientv3.WatchChan, error) {
+	client, err := f.store.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer time.AfterFunc(f.store.config.RequestTimeout, cancel).Stop()
+	return client.Watch(ctx, f.store.keys.head, clientv3.WithRev(revision)), nil
+}
+
+// take handles one message of the watch and returns the revision of the head that is now held.
+func (f *Follower) take(ctx context.Context, response clientv3.WatchResponse, open bool, held int64) (int64, error) {
+	if err := response.Err(); err != nil {
+		return held, fmt.Errorf("watch map head: %w", err)
+	}
+	if !open {
+		return held, errors.New("watch map head: it ended, or was not taken in")
+	}
+	if len(response.Events) == 0 {
+		return held, nil
+	}
+	newest := response.Events[len(response.Events)-1]
+	if newest.Type == clientv3.EventTypeDelete {
+		f.found(nil)
+		return 0, nil
+	}
+	h, err := decodeHead(newest.Kv)
+	if err != nil {
+		return held, err
+	}
+	m, err := f.store.assemble(ctx, h, h.revision)
+	if err != nil {
+		return held, err
+	}
+	f.found(m)
+	return h.revision, nil
+}
+
+// probe asks whether the head is still the one that is held.
+func (f *Follower) probe(ctx context.Context, held int64) error {
+	var response *clientv3.GetResponse
+	err := f.store.request(ctx, "probe map head", func(ctx context.Context, client *clientv3.Client) (err error) {
+		response, err = client.Get(ctx, f.store.keys.head, clientv3.WithKeysOnly())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var stored int64
+	if len(response.Kvs) > 0 {
+		stored = response.Kvs[0].ModRevision
+	}
+	if stored != held {
+		return errReadAfresh
+	}
+	return nil
+}
+
+// found records that etcd answered, with a map or with none.
+func (f *Follower) found(m *topology.Map) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	lastError := ErrNoMap
+	if m != nil {
+		lastError = f.accept(m)
+	}
+	f.setStatus(true, lastError)
+	if f.silent {
+		f.silent = false
+		f.store.config.Logger.Info("shard map: etcd is back", "version", f.status.Version)
+	}
+}
+
+// accept takes the map unless it is older than the held one. The caller holds the lock.
+func (f *Follower) accept(m *topology.Map) error {
+	held := f.current.Load()
+	switch {
+	case held == nil:
+		f.current.Store(m)
+		close(f.ready)
+	case m.Version() > held.Version():
+		f.current.Store(m)
+	case m.Version() == held.Version():
+		f.refused = nil
+		return nil
+	default:
+		if f.refused == nil { // Reported once, not at every probe.
+			f.store.config.Logger.Error("shard map: etcd has an older map than this process, which keeps its own",
+				"held", held.Version(), "stored", m.Version())
+		}
+		f.refused = &StaleError{Current: held.Version(), Offered: m.Version()}
+		return f.refused
+	}
+	f.refused = nil
+	close(f.changed)
+	f.changed = make(chan struct{})
+	return nil
+}
+
+// lost records that etcd cannot be read.
+func (f *Follower) lost(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.setStatus(false, err)
+	if !f.silent {
+		f.silent = true
+		f.store.config.Logger.Warn("shard map: etcd is away, the last map stays in use", "version", f.status.Version, "cause", err)
+	}
+}
+
+// setStatus fills the status in. The caller holds the lock.
+func (f *Follower) setStatus(connected bool, lastError error) {
+	if f.status.Connected != connected {
+		f.status.Since = time.Now()
+	}
+	f.status.Connected, f.status.LastError = connected, lastError
+	if m := f.current.Load(); m != nil {
+		f.status.Version = m.Version()
+	}
+}

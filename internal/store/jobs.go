@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// maxJobBytes leaves room beside the job in what etcd takes as one request.
+const maxJobBytes = 1 << 20
+
+// Job is a durable document about work of the leader. Everyone can read jobs; only a [Leadership] writes them.
+type Job struct {
+	ID       string          // names it; no slashes
+	Kind     string          // what sort of work it is
+	State    string          // how far it is; its kind gives it meaning
+	Body     json.RawMessage // all else; its kind gives it meaning
+	Revision int64           // which write this was: filled in by the store, compared on the next write
+}
+
+// jobRecord is a job as stored.
+type jobRecord struct {
+	ID      string          `json:"id"`
+	Kind    string          `json:"kind"`
+	State   string          `json:"state"`
+	Body    json.RawMessage `json:"body,omitempty"`
+	Attempt attempt         `json:"attempt"` // the write that made it, so that a writer whose answer was lost knows its own
+}
+
+func (r jobRecord) encode() (string, error) {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return "", fmt.Errorf("encode job %s: %w", r.ID, err)
+	}
+	if len(value) > maxJobBytes {
+		return "", fmt.Errorf("job %s takes %d bytes, at most %d can be stored", r.ID, len(value), maxJobBytes)
+	}
+	return string(value), nil
+}
+
+func decodeJob(kv keyValue) (Job, attempt, error) {
+	var r jobRecord
+	if err := json.Unmarshal(kv.Value, &r); err != nil {
+		return Job{}, attempt{}, fmt.Errorf("read job record %s: %w", kv.Key, err)
+	}
+	return Job{ID: r.ID, Kind: r.Kind, State: r.State, Body: r.Body, Revision: kv.ModRevision}, r.Attempt, nil
+}
+
+// Job reads one job, or fails with [ErrNoJob].
+func (s *Store) Job(ctx context.Context, id string) (Job, error) {
+	var response *clientv3.GetResponse
+	err := s.request(ctx, "read job", func(ctx context.Context, client *clientv3.Client) (err error) {
+		response, err = client.Get(ctx, s.keys.jobs+id)
+		return err
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	if len(response.Kvs) == 0 {
+		return Job{}, fmt.Errorf("read job %q: %w", id, ErrNoJob)
+	}
+	job, _, err := decodeJob(response.Kvs[0])
+	return job, err
+}
+
+// Jobs lists all jobs as they were at one moment, in the order of their names.
+func (s *Store) Jobs(ctx context.Context) ([]Job, error) {
+	const jobsPerRead = 32
+	var jobs []Job
+	err := s.readPages(ctx, "list jobs", s.keys.jobs, 0, jobsPerRead, func(_ string, kv keyValue) error {
+		job, _, err := decodeJob(kv)
+		jobs = append(jobs, job)
+		return err
+	})
+	return jobs, err
+}
+
+// CreateJob stores a new job and returns it with its revision. It fails with [ErrExists], or with [ErrNotLeader].
+func (l *Leadership) CreateJob(ctx context.Context, job Job) (Job, error) {
+	if job.ID == "" || strings.Contains(job.ID, "/") {
+		return Job{}, fmt.Errorf("create job: id %q is empty or has a slash", job.ID)
+	}
+	job.Revision = 0 // which is what a key that is not there compares equal to
+	job, err := l.putJob(ctx, "create job", job)
+	if errors.Is(err, ErrConflict) {
+		return Job{}, fmt.Errorf("create job %s: %w", job.ID, ErrExists)
+	}
+	return job, err
+}
+
+// UpdateJob replaces the job as it was read: its revision must be the stored one, otherwise it fails with [ErrConflict], or with
+// [ErrNoJob] when the job is gone. It fails with [ErrNotLeader] when the leadership is over. It returns the job with its new
+// revision.
+func (l *Leadership) UpdateJob(ctx context.Context, job Job) (Job, error) {
+	if job.Revision == 0 {
+		return Job{}, fmt.Errorf("update job %s: it was never read: it has no revision", job.ID)
+	}
+	return l.putJob(ctx, "update job", job)
+}
+
+// putJob writes the job if its revision is the stored one.
+func (l *Leadership) putJob(ctx context.Context, action string, job Job) (Job, error) {
+	mine := newAttempt()
+	value, err := jobRecord{job.ID, job.Kind, job.State, job.Body, mine}.encode()
+	if err != nil {
+		return job, fmt.Errorf("%s: %w", action, err)
+	}
+	key := l.store.keys.jobs + job.ID
+	result, err := l.write(ctx, action, key, job.Revision, clientv3.OpPut(key, value))
+	if err != nil {
+		return job, err
+	}
+	if result.applied {
+		job.Revision = result.revision
+		return job, nil
+	}
+	if result.stored != nil {
+		stored, wrote, err := decodeJob(result.stored)
+		if err == nil && wrote == mine { // An earlier try was applied and its answer lost.
+			return stored, nil
+		}
+	}
+	return job, result.refusal(action, job)
+}
+
+// DeleteJob deletes the job as it was read. It fails as [Leadership.UpdateJob] does.
+func (l *Leadership) DeleteJob(ctx context.Context, job Job) error {
+	if job.Revision == 0 {
+		return fmt.Errorf("delete job %s: it was never read: it has no revision", job.ID)
+	}
+	key := l.store.keys.jobs + job.ID
+	result, err := l.write(ctx, "delete job", key, job.Revision, clientv3.OpDelete(key))
+	if err != nil || result.applied {
+		return err
+	}
+	if result.stored == nil && result.lostAnswer { // An earlier try was applied and its answer lost, or it is gone anyway.
+		return nil
+	}
+	return result.refusal("delete job", job)
+}
+
+// fencedResult is what became of a fenced write.
+type fencedResult struct {
+	applied    bool
+	revision   int64
+	leads      bool     // whether the writer still leads; filled in when not applied
+	stored     keyValue // what there is instead, or nil; filled in when not applied
+	lostAnswer bool
+}
+
+// write applies op if the leadership holds and the key is at the revision.
+func (l *Leadership) write(ctx context.Context, action, key string, revision int64, op clientv3.Op) (fencedResult, error) {
+	response, lostAnswer, err := l.store.commit(ctx, transaction{
+		action:    action,
+		when:      []clientv3.Cmp{l.stillLeads(), clientv3.Compare(clientv3.ModRevision(key), "=", revision)},
+		then:      []clientv3.Op{op},
+		otherwise: []clientv3.Op{clientv3.OpGet(l.key), clientv3.OpGet(key)},
+	})
+	if err != nil {
+		return fencedResult{}, err
+	}
+	if response.Succeeded {
+		return fencedResult{applied: true, revision: response.Header.Revision}, nil
+	}
+	result := fencedResult{leads: createRevision(response, 0) == l.token, lostAnswer: lostAnswer}
+	if kvs := response.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
+		result.stored = kvs[0]
+	}
+	if !result.leads {
+		l.end() // The leader may not have noticed yet.
+	}
+	return result, nil
+}
+
+// refusal says why a write was not applied, and whether that is certain.
+func (r fencedResult) refusal(action string, job Job) error {
+	err := ErrConflict
+	switch {
+	case !r.leads:
+		err = ErrNotLeader
+	case r.stored == nil:
+		err = ErrNoJob
+	}
+	if r.lostAnswer && (r.stored == nil || r.stored.ModRevision != job.Revision) {
+		return fmt.Errorf("%s %s: %w: %w", action, job.ID, err, ErrOutcomeUnknown)
+	}
+	return fmt.Errorf("%s %s: %w", action, job.ID, err)
+}
