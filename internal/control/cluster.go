@@ -69,12 +69,25 @@ type Cluster struct {
 	// adding keeps shards from being added side by side, so that each is compared with the ones before it. Another process
 	// may still add one; then only the comparison is missing, and the next look at the map tells.
 	adding sync.Mutex
+	// reports are recent looks at shards, so that adding several does not look at each of them again and again.
+	reportsLock sync.Mutex
+	reports     map[int]recentReport // by the shard's number
 }
+
+// recentReport is a look at a shard, and when and where that was.
+type recentReport struct {
+	report  *shard.Report
+	address string
+	taken   time.Time
+}
+
+// reportAge is how long a look at a shard stands in for another.
+const reportAge = time.Minute
 
 // New returns the operations. Nothing runs until [Cluster.Run].
 func New(config Config) *Cluster {
 	config = config.withDefaults()
-	return &Cluster{config: config, monitor: newMonitor(config)}
+	return &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
 }
 
 // Run looks at the shards and, while this process leads, keeps their records up to date, until the context ends.
@@ -164,6 +177,35 @@ func (c *Cluster) inspectAll(ctx context.Context, specs []topology.ShardSpec) []
 		})
 		return result
 	})
+}
+
+// recentReports returns looks at shards that may be a minute old.
+func (c *Cluster) recentReports(ctx context.Context, specs []topology.ShardSpec) []inspected {
+	looks := make([]inspected, len(specs))
+	var missing []topology.ShardSpec
+	var places []int
+	c.reportsLock.Lock()
+	for i, spec := range specs {
+		if recent, ok := c.reports[spec.Number]; ok && recent.address == spec.Primary.Address && time.Since(recent.taken) < reportAge {
+			looks[i] = inspected{spec: spec, report: recent.report}
+			continue
+		}
+		missing, places = append(missing, spec), append(places, i)
+	}
+	c.reportsLock.Unlock()
+	for i, look := range c.inspectAll(ctx, missing) {
+		looks[places[i]] = look
+		if look.err == nil {
+			c.noteReport(look.spec, look.report)
+		}
+	}
+	return looks
+}
+
+func (c *Cluster) noteReport(spec topology.ShardSpec, report *shard.Report) {
+	c.reportsLock.Lock()
+	defer c.reportsLock.Unlock()
+	c.reports[spec.Number] = recentReport{report: report, address: spec.Primary.Address, taken: time.Now()}
 }
 
 // readAll reads the records of shards.

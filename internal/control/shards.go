@@ -11,6 +11,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -44,7 +45,8 @@ func (c *Cluster) AddShard(ctx context.Context, request api.AddShard) (api.Shard
 		}
 	}
 	changed, err := c.admit(ctx, m, spec)
-	if err != nil && provisioned {
+	// A server that may be in the map stays: what the map has must be there.
+	if err != nil && provisioned && !errors.Is(err, store.ErrOutcomeUnknown) {
 		// Not with ctx: it may be what ended, and the server must go all the same.
 		err = errors.Join(err, c.config.Provisioner.Retire(context.WithoutCancel(ctx), spec.Name))
 	}
@@ -87,7 +89,7 @@ var examined = []string{
 
 // admit checks the server, installs what a shard needs, claims it, changes the map and records it.
 func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.ShardSpec) (api.ShardChanged, error) {
-	findings, err := c.examine(ctx, m, spec)
+	report, findings, err := c.examine(ctx, m, spec)
 	if err != nil {
 		return api.ShardChanged{}, err
 	}
@@ -107,6 +109,7 @@ func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.Shar
 		return api.ShardChanged{}, err
 	}
 	added := next.Shard(spec.Name).Spec()
+	c.noteReport(added, report)
 	if err := c.recordOn(ctx, next, added); err != nil {
 		findings = append(findings, notRecorded(spec.Name, err))
 	}
@@ -122,21 +125,22 @@ func notRecorded(name string, err error) api.Finding {
 }
 
 // examine looks at the server beside those that are shards already.
-func (c *Cluster) examine(ctx context.Context, m *topology.Map, spec topology.ShardSpec) ([]api.Finding, error) {
-	looks := c.inspectAll(ctx, append([]topology.ShardSpec{spec}, specsOf(m)...))
-	if err := looks[0].err; err != nil {
-		return nil, &RefusedError{Message: fmt.Sprintf("shard %s cannot be added: %v", spec.Name, err)}
+func (c *Cluster) examine(ctx context.Context, m *topology.Map, spec topology.ShardSpec) (*shard.Report, []api.Finding, error) {
+	look := c.inspectAll(ctx, []topology.ShardSpec{spec})[0]
+	if look.err != nil {
+		return nil, nil, &RefusedError{Message: fmt.Sprintf("shard %s cannot be added: %v", spec.Name, look.err)}
 	}
+	report := look.report
 	others := map[string]*shard.Report{}
 	var findings []api.Finding
-	for _, look := range looks[1:] {
+	for _, look := range c.recentReports(ctx, specsOf(m)) {
 		if look.err != nil {
 			findings = append(findings, unreachable(look.spec, api.Warning, "the new shard was not compared with it", look.err))
 			continue
 		}
 		others[look.spec.Name] = look.report
 	}
-	findings = append(shard.Check(looks[0].report, others, m), findings...)
+	findings = append(shard.Check(report, others, m), findings...)
 	for i := range findings {
 		if findings[i].Shard == "" {
 			findings[i].Shard = spec.Name
@@ -149,7 +153,7 @@ func (c *Cluster) examine(ctx context.Context, m *topology.Map, spec topology.Sh
 			Hint:    "Copy them before anything is assigned to the shard.",
 		})
 	}
-	return findings, refuse(findings, "shard %s cannot be added as it is", spec.Name)
+	return report, findings, refuse(findings, "shard %s cannot be added as it is", spec.Name)
 }
 
 // RemoveShard takes a shard that has nothing out of the map, and gives its database back.

@@ -597,7 +597,7 @@ func TestPinsChangedOneByOneOrAnew(t *testing.T) {
 	cutting.every = 8
 	random := rand.New(rand.NewPCG(1, 2))
 	pin := func() pinEntry {
-		specs := []PinSpec{{Key: Point{fmt.Sprint(random.IntN(3000))}, Shard: fmt.Sprintf("s%d", 1+random.IntN(3))}}
+		specs := []PinSpec{{Key: Point{strconv.Itoa(random.IntN(3000))}, Shard: fmt.Sprintf("s%d", 1+random.IntN(3))}}
 		return must[[]pinEntry](t)(c.pinEntries(specs))[0]
 	}
 	table := newPinTable(nil)
