@@ -1,6 +1,7 @@
-// Package dev_test runs the binary as a newcomer would: 'cleave dev' on this machine, real servers and all, stopped by
-// Ctrl-C, killed outright, started again, and told to use what is taken.
-package dev_test
+// Package processes_test runs the binary as people do: 'cleave dev' on this machine and 'cleave serve' beside an etcd and
+// servers that are there, real ones all of them, stopped by Ctrl-C, killed outright, started again, and told to use what
+// is taken.
+package processes_test
 
 import (
 	"bufio"
@@ -29,7 +30,7 @@ import (
 
 // binary builds cleave once for all tests.
 var binary = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "cleave-dev-test-")
+	folder, err := os.MkdirTemp("", "cleave-processes-")
 	if err != nil {
 		return "", err
 	}
