@@ -30,10 +30,13 @@ test: ## install what is missing and run every test, with the race detector
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go vet ./... && go test -run . ./...
 
-versions: ## hold the hash functions against PostgreSQL 14 to 18 (downloads their binaries)
+versions: ## hold the hash functions against PostgreSQL 14 to 18, and shards against 15 to 18 (downloads their binaries)
 	for version in 14 15 16 17 18; do \
 	  echo "PostgreSQL $$version"; \
-	  CLEAVE_PG_BIN=$$(scripts/other-postgres.sh $$version $(POSTGRES)) go test -count=1 -run EveryServer ./placement/key; \
+	  export CLEAVE_PG_BIN=$$(scripts/other-postgres.sh $$version $(POSTGRES)); \
+	  go test -count=1 -run EveryServer ./placement/key; \
+	  go test -count=1 ./test/hashes; \
+	  if [ $$version -ge 15 ]; then go test -count=1 ./internal/shard; fi; \
 	done
 
 check: fmt vet lint ## format, vet, lint, fast tests

@@ -1,0 +1,77 @@
+package observe
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+func status() api.Status {
+	up := api.ShardStatus{ShardSpec: topology.ShardSpec{Name: "s1", Weight: 2, State: topology.Draining}, Ranges: 5, Pins: 7, Up: true, LatencySeconds: 0.25, RecordedVersion: 8}
+	up.ReplicaStatus = []api.ReplicaStatus{{Address: "r:1", Up: true, LagSeconds: 1.5}}
+	down := api.ShardStatus{ShardSpec: topology.ShardSpec{Name: "s2", Weight: 1, State: topology.Active}}
+	return api.Status{
+		MapVersion: 9, Keyspaces: 3, Tables: 4, Store: api.StoreStatus{Connected: true}, Shards: []api.ShardStatus{up, down},
+		Findings: []api.Finding{{Severity: api.Problem}, {Severity: api.Warning}, {Severity: api.Warning}},
+	}
+}
+
+// samples returns what a scrape gives, one line each.
+func samples(t *testing.T) []string {
+	t.Helper()
+	registry := NewRegistry("v1")
+	registry.MustRegister(NewCluster(status))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, family := range families {
+		if !strings.HasPrefix(family.GetName(), "cleave_") {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			lines = append(lines, fmt.Sprintf("%s{%s} %v", family.GetName(), strings.Join(labels, ","), m.GetGauge().GetValue()))
+		}
+	}
+	return lines
+}
+
+func TestWhatIsKnownIsReported(t *testing.T) {
+	lines := samples(t)
+	for _, want := range []string{
+		"cleave_build_info{version=v1} 1", "cleave_map_version{} 9", "cleave_store_connected{} 1", "cleave_keyspaces{} 3", "cleave_tables{} 4",
+		"cleave_findings{severity=problem} 1", "cleave_findings{severity=warning} 2",
+		"cleave_shard_up{shard=s1} 1", "cleave_shard_up{shard=s2} 0", "cleave_shard_latency_seconds{shard=s1} 0.25",
+		"cleave_shard_recorded_map_version{shard=s1} 8", "cleave_shard_ranges{shard=s1} 5", "cleave_shard_pins{shard=s1} 7",
+		"cleave_shard_weight{shard=s1} 2", "cleave_shard_state{shard=s1,state=draining} 1",
+		"cleave_replica_up{address=r:1,shard=s1} 1", "cleave_replica_lag_seconds{address=r:1,shard=s1} 1.5",
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("%s is missing in\n%s", want, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+// TestEveryMetricIsDocumented holds the page for operators to the names that are reported.
+func TestEveryMetricIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range samples(t) {
+		name, _, _ := strings.Cut(line, "{")
+		if !strings.Contains(string(page), "`"+name) {
+			t.Errorf("docs/operating.md does not name %s", name)
+		}
+	}
+}
