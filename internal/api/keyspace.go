@@ -3,7 +3,6 @@ package api
 import (
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -11,26 +10,12 @@ import (
 // DescribeKeyspace returns a keyspace as the API shows it, with its ranges or without.
 func DescribeKeyspace(k *topology.Keyspace, withRanges bool) Keyspace {
 	described := Keyspace{
-		KeyspaceHead: headOf(k), RangeCount: k.RangeCount(), PinCount: k.PinCount(), Shares: sharesOf(k),
+		KeyspaceHead: k.Head(), RangeCount: k.RangeCount(), PinCount: k.PinCount(), Shares: sharesOf(k),
 	}
 	if withRanges {
 		described.Ranges = k.Spec().Ranges
 	}
 	return described
-}
-
-// headOf puts the head together from its parts: the keyspace's whole description would list every pin.
-func headOf(k *topology.Keyspace) topology.KeyspaceHead {
-	head := topology.KeyspaceHead{Name: k.Name(), Strategy: k.Strategy(), Assignment: k.Assignment()}
-	if k.Strategy() != topology.BySchema {
-		for _, t := range k.KeyTypes() {
-			head.Key = append(head.Key, t.String())
-		}
-	}
-	if k.Strategy() != topology.ByRange {
-		head.Seed = strconv.FormatInt(k.Seed(), 10)
-	}
-	return head
 }
 
 // sharesOf adds up what each shard has of the keyspace.
