@@ -325,6 +325,18 @@ func DropTable(table string) Change {
 	}
 }
 
+// RaiseLastShardNumber makes the last number that counts as given to a shard at least this one, so that a map that comes from
+// a backup gives no number twice.
+func RaiseLastShardNumber(least int) Change {
+	return func(d *draft) error {
+		if least > MaxShardNumber {
+			return fmt.Errorf("last_shard_number %d is not between 0 and %d", least, MaxShardNumber)
+		}
+		d.lastNumber = max(d.lastNumber, least)
+		return nil
+	}
+}
+
 // RaiseVersion makes the new map's version at least this one: a map that comes from a backup must be newer than any that
 // a router or a shard has seen.
 func RaiseVersion(least uint64) Change {

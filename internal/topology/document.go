@@ -62,6 +62,10 @@ func Decode(data []byte) (*Map, error) {
 		ReadableBy int `json:"readable_by"`
 	}
 	if err := json.Unmarshal(data, &versions); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) && kind.Field == "" {
+			return nil, errors.New("this is not a shard map: it is not a JSON object")
+		}
 		return nil, fmt.Errorf("read the shard map: %w", placed(data, err))
 	}
 	if err := checkSchema(versions.Schema, versions.ReadableBy); err != nil {
@@ -70,6 +74,9 @@ func Decode(data []byte) (*Map, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	if versions.Schema <= Schema {
 		decoder.DisallowUnknownFields()
+	}
+	if err := noFieldTwice(data); err != nil {
+		return nil, fmt.Errorf("read the shard map: %w", err)
 	}
 	var document Document
 	if err := decoder.Decode(&document); err != nil {
@@ -81,17 +88,61 @@ func Decode(data []byte) (*Map, error) {
 	return build(document)
 }
 
+// noFieldTwice refuses an object with a field that is there twice: the reader would mix both.
+func noFieldTwice(data []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	type level struct {
+		fields map[string]bool // nil in a list
+		named  bool            // whether a field's name was read and its value is next
+	}
+	var levels []level
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return placed(data, err)
+		}
+		delimiter, isDelimiter := token.(json.Delim)
+		if isDelimiter && (delimiter == '}' || delimiter == ']') {
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		if n := len(levels); n > 0 && levels[n-1].fields != nil {
+			top := &levels[n-1]
+			if !top.named {
+				name, _ := token.(string)
+				if top.fields[name] {
+					return fmt.Errorf("line %d: field %q is there twice", lineOf(data, decoder.InputOffset()), name)
+				}
+				top.fields[name], top.named = true, true
+				continue
+			}
+			top.named = false
+		}
+		switch {
+		case isDelimiter && delimiter == '{':
+			levels = append(levels, level{fields: map[string]bool{}})
+		case isDelimiter:
+			levels = append(levels, level{})
+		}
+	}
+}
+
 // placed adds the line to an error of the JSON reader.
 func placed(data []byte, err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
 	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &syntax) && int(syntax.Offset) >= len(data):
+		return errors.New("it ends in the middle")
 	case errors.As(err, &syntax):
 		return fmt.Errorf("line %d: %w", lineOf(data, syntax.Offset), err)
 	case errors.As(err, &kind):
-		return fmt.Errorf("line %d: %w", lineOf(data, kind.Offset), err)
+		return fmt.Errorf("line %d: field %s cannot be a %s", lineOf(data, kind.Offset), kind.Field, kind.Value)
 	default:
-		return err
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 }
 
@@ -116,7 +167,11 @@ func (k *Keyspace) Spec() KeyspaceSpec {
 	c := newCodec(k.head.Strategy, k.types, k.shards)
 	pins := join(k.pins.pieces)
 	slices.SortFunc(pins, func(a, b pinEntry) int { return strings.Compare(a.key, b.key) })
-	return KeyspaceSpec{KeyspaceHead: k.Head(), Ranges: c.rangeSpecs(join(k.ranges)), Pins: c.pinSpecs(pins)}
+	ranges := c.rangeSpecs(join(k.ranges))
+	for i := 1; i < len(ranges); i++ {
+		ranges[i-1].To = ranges[i].From
+	}
+	return KeyspaceSpec{KeyspaceHead: k.Head(), Ranges: ranges, Pins: c.pinSpecs(pins)}
 }
 
 func (m *Map) shardSpecs() []ShardSpec {

@@ -200,7 +200,33 @@ func (c *codec) rangeEntries(specs []RangeSpec) ([]rangeEntry, error) {
 			return nil, fmt.Errorf("range from %s: %w", spec.From, err)
 		}
 	}
-	return entries, nil
+	return entries, c.checkEnds(specs, entries)
+}
+
+// checkEnds compares where ranges say that they end with where the next ones begin.
+func (c *codec) checkEnds(specs []RangeSpec, entries []rangeEntry) error {
+	for i, spec := range specs {
+		if len(spec.To) == 0 {
+			continue
+		}
+		if i+1 == len(specs) {
+			return fmt.Errorf("gap: the last range, from %s, ends at %s, and nothing follows", spec.From, spec.To)
+		}
+		end := entries[i+1]
+		var err error
+		if c.byKey {
+			end.key, err = encodePoint(c.types, spec.To)
+		} else {
+			end.hash, err = parseHash(spec.To)
+		}
+		if err != nil {
+			return fmt.Errorf("range from %s to %s: %w", spec.From, spec.To, err)
+		}
+		if end.compare(entries[i+1]) != 0 {
+			return fmt.Errorf("gap or overlap: the range from %s ends at %s, but the next one begins at %s", spec.From, spec.To, specs[i+1].From)
+		}
+	}
+	return nil
 }
 
 // pinEntries returns the pins sorted as they are kept. No key may be there twice.

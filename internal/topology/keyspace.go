@@ -33,8 +33,8 @@ const MaxKeyColumns = 8
 // ones.
 const MaxKeyBytes = 2700
 
-// Point is a place in a keyspace's order, as text: in a keyspace by hash the hash in hexadecimal, trailing zeros left out;
-// in one by range the key's values, of which a bound may name only the first ones. Nothing is the beginning. In JSON a
+// Point is a place in a keyspace's order, as text: in a keyspace by hash the hash, 16 hexadecimal digits; in one by range the
+// key's values, of which a bound may name only the first ones. Nothing is the beginning. In JSON a
 // single text stands for a list of one.
 type Point []string
 
@@ -68,7 +68,10 @@ type CopySpec struct {
 
 // RangeSpec describes a range: what [ReplaceRanges] takes, and its JSON form. It reaches to the next one's From.
 type RangeSpec struct {
-	From   Point      `json:"from,omitempty"`
+	From Point `json:"from,omitempty"`
+	// To is where the next range begins. It is for people who read a document, and for noticing when they take a range out
+	// of it: it may be left out, but if it is there it must be right.
+	To     Point      `json:"to,omitempty"`
 	Shard  string     `json:"shard"`
 	Copies []CopySpec `json:"copies,omitempty"`
 	// Held ranges are about to change their owner: new statements wait.
@@ -382,20 +385,20 @@ func formatHash(h uint64) Point {
 	if h == 0 {
 		return nil
 	}
-	return Point{strings.TrimRight(fmt.Sprintf("%016x", h), "0")}
+	return Point{fmt.Sprintf("%016x", h)}
 }
 
-// parseHash reads a point of the hash space: hexadecimal digits from the left.
+// parseHash reads a point of the hash space.
 func parseHash(p Point) (uint64, error) {
-	if len(p) == 0 || len(p) == 1 && p[0] == "" {
+	if len(p) == 0 {
 		return 0, nil
 	}
-	if len(p) > 1 || len(p[0]) > 16 || strings.ContainsAny(p[0], "+-_") {
-		return 0, fmt.Errorf("%q is not a point of the hash space: write up to 16 hexadecimal digits", []string(p))
+	if len(p) > 1 || len(p[0]) != 16 || strings.ContainsAny(p[0], "+-_") {
+		return 0, fmt.Errorf("%q is not a point of the hash space: write 16 hexadecimal digits", []string(p))
 	}
 	h, err := strconv.ParseUint(p[0], 16, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a point of the hash space: write up to 16 hexadecimal digits", p[0])
+		return 0, fmt.Errorf("%q is not a point of the hash space: write 16 hexadecimal digits", p[0])
 	}
-	return h << (4 * (16 - len(p[0]))), nil
+	return h, nil
 }

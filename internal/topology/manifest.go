@@ -111,9 +111,10 @@ type assembly struct {
 	previous *Map
 	shards   map[PieceID]*piece[ShardSpec]
 	tables   map[PieceID]*piece[TableSpec]
-	ranges   map[PieceID]*piece[rangeEntry]
-	pins     map[PieceID]*piece[pinEntry]
-	fetched  map[PieceID][]byte
+	// ranges and pins are by keyspace: the same text is another key where the key has another type.
+	ranges  map[string]map[PieceID]*piece[rangeEntry]
+	pins    map[string]map[PieceID]*piece[pinEntry]
+	fetched map[PieceID][]byte
 }
 
 // index finds the pieces of the previous map by name. Ranges and pins are kept by shards' numbers, and their content names
@@ -121,7 +122,7 @@ type assembly struct {
 func (a *assembly) index(previous *Map) {
 	a.previous = previous
 	a.shards, a.tables = map[PieceID]*piece[ShardSpec]{}, map[PieceID]*piece[TableSpec]{}
-	a.ranges, a.pins = map[PieceID]*piece[rangeEntry]{}, map[PieceID]*piece[pinEntry]{}
+	a.ranges, a.pins = map[string]map[PieceID]*piece[rangeEntry]{}, map[string]map[PieceID]*piece[pinEntry]{}
 	if previous == nil {
 		return
 	}
@@ -130,10 +131,11 @@ func (a *assembly) index(previous *Map) {
 	for _, k := range a.manifest.form.Keyspaces {
 		before := previous.keyspaces[k.Name]
 		if before == nil || before.head.Strategy != k.Strategy || !slices.Equal(before.head.Key, k.Key) {
-			continue // the same text may be another key
+			continue
 		}
-		byID(a.ranges, before.ranges)
-		byID(a.pins, before.pins.pieces)
+		a.ranges[k.Name], a.pins[k.Name] = map[PieceID]*piece[rangeEntry]{}, map[PieceID]*piece[pinEntry]{}
+		byID(a.ranges[k.Name], before.ranges)
+		byID(a.pins[k.Name], before.pins.pieces)
 	}
 }
 
@@ -158,8 +160,8 @@ func (a *assembly) fetchMissing(fetch func([]PieceID) (map[PieceID][]byte, error
 	ask(form.Shards, func(id PieceID) bool { return a.shards[id] != nil })
 	ask(form.Tables, func(id PieceID) bool { return a.tables[id] != nil })
 	for _, k := range form.Keyspaces {
-		ask(k.Ranges, func(id PieceID) bool { return a.ranges[id] != nil })
-		ask(k.Pins, func(id PieceID) bool { return a.pins[id] != nil })
+		ask(k.Ranges, func(id PieceID) bool { return a.ranges[k.Name][id] != nil })
+		ask(k.Pins, func(id PieceID) bool { return a.pins[k.Name][id] != nil })
 	}
 	if len(missing) == 0 {
 		return nil
@@ -243,7 +245,7 @@ func (a *assembly) keyspace(form keyspaceManifest, shards []*Shard) (*Keyspace, 
 		return nil, err
 	}
 	c := newCodec(k.head.Strategy, k.types, shards)
-	ranges, err := pieces(form.Ranges, a.ranges, a.fetched, c.rangeCutting(), func(content []byte) ([]rangeEntry, error) {
+	ranges, err := pieces(form.Ranges, a.ranges[form.Name], a.fetched, c.rangeCutting(), func(content []byte) ([]rangeEntry, error) {
 		specs, err := decodeList[RangeSpec](content)
 		if err != nil {
 			return nil, err
@@ -253,7 +255,7 @@ func (a *assembly) keyspace(form keyspaceManifest, shards []*Shard) (*Keyspace, 
 	if err != nil {
 		return nil, fmt.Errorf("keyspace %q: %w", form.Name, err)
 	}
-	pinned, err := pieces(form.Pins, a.pins, a.fetched, c.pinCutting(), func(content []byte) ([]pinEntry, error) {
+	pinned, err := pieces(form.Pins, a.pins[form.Name], a.fetched, c.pinCutting(), func(content []byte) ([]pinEntry, error) {
 		specs, err := decodeList[PinSpec](content)
 		if err != nil {
 			return nil, err

@@ -35,6 +35,8 @@ const (
 	maxTables    = 1_000_000
 	maxRanges    = 4_000_000
 	maxPins      = 20_000_000
+	// MaxVersion leaves room for all changes that will ever be made, and fits a bigint of PostgreSQL.
+	MaxVersion = 1 << 62
 )
 
 var clusterForm = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -354,8 +356,8 @@ func (m *Map) check() error {
 	switch {
 	case !clusterForm.MatchString(m.cluster):
 		return fmt.Errorf("cluster %q is not a UUID in lower case", m.cluster)
-	case m.version == 0:
-		return errors.New("a map's version is at least 1")
+	case m.version == 0 || m.version > MaxVersion:
+		return fmt.Errorf("version %d is not between 1 and %d", m.version, uint64(MaxVersion))
 	case len(m.keyspaces) > maxKeyspaces:
 		return fmt.Errorf("%d keyspaces are more than %d", len(m.keyspaces), maxKeyspaces)
 	case len(m.tables) > maxTables:

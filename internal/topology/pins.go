@@ -49,19 +49,29 @@ func (t *pinTable) find(encoded []byte) *pinEntry {
 	if t.count == 0 {
 		return nil
 	}
-	hash := xxh3.Hash(encoded)
+	return t.findHash(xxh3.Hash(encoded), encoded)
+}
+
+// findHash is find for a key whose hash is known.
+func (t *pinTable) findHash(hash uint64, encoded []byte) *pinEntry {
 	at := int(t.index[hash>>t.shift])
 	for at+1 < len(t.firsts) && t.firsts[at+1] <= hash {
 		at++
 	}
-	first, end := t.firsts[at], uint64(math.MaxUint64)
-	if at+1 < len(t.firsts) {
-		end = t.firsts[at+1]
+	// Keys that share a hash lie side by side, and a piece may end between them.
+	for at > 0 && t.firsts[at] == hash {
+		at--
 	}
-	p := t.pieces[at]
-	for i := guess(p.hashes, hash, first, end); i < len(p.hashes) && p.hashes[i] == hash; i++ {
-		if p.entries[i].key == string(encoded) {
-			return &p.entries[i]
+	for ; at < len(t.firsts) && t.firsts[at] <= hash; at++ {
+		end := uint64(math.MaxUint64)
+		if at+1 < len(t.firsts) {
+			end = t.firsts[at+1]
+		}
+		p := t.pieces[at]
+		for i := guess(p.hashes, hash, t.firsts[at], end); i < len(p.hashes) && p.hashes[i] == hash; i++ {
+			if p.entries[i].key == string(encoded) {
+				return &p.entries[i]
+			}
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/cleavedb/cleave/internal/secret"
 )
@@ -125,7 +126,7 @@ func (s ShardSpec) check() error {
 		return fmt.Errorf("weight %v is not a number above 0", s.Weight)
 	}
 	if !slices.Contains(States(), s.State) {
-		return fmt.Errorf("state %q is none of %v", s.State, States())
+		return fmt.Errorf("state %q is none of active, draining, read-only, maintenance", s.State)
 	}
 	if err := s.checkAccess(); err != nil {
 		return err
@@ -136,14 +137,13 @@ func (s ShardSpec) check() error {
 	return s.checkInstances()
 }
 
-// SSLModes lists the ways to use TLS towards a shard, as libpq names them.
-func SSLModes() []string {
-	return []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
-}
+// SSLModes lists the ways to use TLS towards a shard, as libpq names them. Its allow and prefer are not among them: they fall
+// back to plain text in silence.
+func SSLModes() []string { return []string{"disable", "require", "verify-ca", "verify-full"} }
 
 func (s ShardSpec) checkAccess() error {
 	if s.SSLMode != "" && !slices.Contains(SSLModes(), s.SSLMode) {
-		return fmt.Errorf("sslmode %q is none of %v", s.SSLMode, SSLModes())
+		return fmt.Errorf("sslmode %q is none of %s", s.SSLMode, strings.Join(SSLModes(), ", "))
 	}
 	for _, identifier := range []string{s.Database, s.User} {
 		if identifier == "" {
