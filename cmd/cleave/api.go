@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -57,12 +59,29 @@ func (c *connection) client() (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if token != "" && inTheClear(address) {
+		return nil, wrongInputf("the token would be sent in the clear to %s: use https, as in --api https://host:8432", address)
+	}
 	transport, err := c.transport()
 	if err != nil {
 		return nil, err
 	}
-	return &api.Client{BaseURL: address, Token: token, HTTP: &http.Client{Transport: transport}}, nil
+	return &api.Client{BaseURL: address, Token: token, HTTP: &http.Client{Transport: transport, CheckRedirect: stayHere}}, nil
 }
+
+// inTheClear tells whether others could read what is sent to the address.
+func inTheClear(address string) bool {
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Scheme != "http" {
+		return false
+	}
+	host := strings.ToLower(parsed.Hostname())
+	ip, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !ip.IsLoopback())
+}
+
+// stayHere follows nobody elsewhere: the API never sends anybody away, and the token is for it alone.
+func stayHere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (c *connection) baseURL() (string, error) {
 	address, from := c.address, "--api"
@@ -165,8 +184,22 @@ func callFailed(err error) error {
 	return err
 }
 
-// explain prints what an error of the API has to say beyond its one line: what was found, and what to do.
+// detailedError is a refusal of the command's own with more to say than one line holds.
+type detailedError struct {
+	error
+	lines []string
+}
+
+func (e *detailedError) Unwrap() error { return e.error }
+
+// explain prints what an error has to say beyond its one line: what was found, and what to do.
 func explain(w io.Writer, err error) {
+	var detailed *detailedError
+	if errors.As(err, &detailed) {
+		for _, line := range detailed.lines {
+			fmt.Fprintln(w, " ", flat(line))
+		}
+	}
 	var refused *api.RequestError
 	if !errors.As(err, &refused) {
 		return
@@ -209,5 +242,26 @@ func needs(words ...string) cobra.PositionalArgs {
 			return wrongInputf("write '%s %s', not %d arguments", cmd.CommandPath(), strings.Join(words, " "), len(args))
 		}
 		return nil
+	}
+}
+
+// nameForm is the form that topology asks of the names of shards and keyspaces.
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
+
+// checkName refuses what cannot be the name of a shard or keyspace before it becomes a part of an address.
+func checkName(kind, name string) error {
+	if nameForm.MatchString(name) {
+		return nil
+	}
+	return wrongInputf("%q is no name of a %s: it has up to 63 lower-case letters, digits, '-', '_' and '.', with a letter or digit at both ends", name, kind)
+}
+
+// needsName asks for arguments, the first of which is a name.
+func needsName(kind string, words ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := needs(words...)(cmd, args); err != nil {
+			return err
+		}
+		return checkName(kind, args[0])
 	}
 }

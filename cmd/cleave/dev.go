@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -104,6 +105,9 @@ func runDev(cmd *cobra.Command, o devOptions) (err error) {
 		fmt.Fprintln(out, "cleave: stopping the servers")
 		err = errors.Join(err, machine.Close())
 	}()
+	if shards := len(machine.Specs()); machine.Existed() && cmd.Flags().Changed("shards") && shards != o.shards {
+		fmt.Fprintf(out, "cleave: the folder has %d shards; --shards counts for a new one\n", shards)
+	}
 	n, err := newNode(devConfig(machine, o), machine, door, http, logger)
 	if err != nil {
 		return err
@@ -119,6 +123,9 @@ func (o devOptions) check() error {
 		return wrongInputf("--replicas %d: on one machine use 0 to 3", o.replicas)
 	case o.data == "":
 		return wrongInputf("--data is empty: name a folder")
+	}
+	if o.listen == o.http && !strings.HasSuffix(o.http, ":0") {
+		return wrongInputf("--listen and --http are both %s: give each its own", o.http)
 	}
 	for flag, address := range map[string]string{"--listen": o.listen, "--http": o.http} {
 		host, _, err := net.SplitHostPort(address)
@@ -182,28 +189,22 @@ func runDevNode(ctx context.Context, n *node, machine *dev.Machine, out io.Write
 }
 
 // populate makes the map what the folder holds: all of it for a new cluster, what a start that was cut short left out, or
-// ports that had to change.
+// ports that had to change. It removes nothing that may be somebody's.
 func populate(ctx context.Context, n *node, machine *dev.Machine, out io.Writer) error {
-	_, err := n.store.Map(ctx)
-	if errors.Is(err, store.ErrNoMap) {
-		if _, err = n.cluster.Create(ctx); err != nil {
-			return err
-		}
-	}
-	m, err := n.store.Map(ctx)
+	m, err := firstMap(ctx, n, machine, out)
 	if err != nil {
 		return err
 	}
 	for _, spec := range machine.Specs() {
 		known := m.Shard(spec.Name)
 		switch {
-		case known == nil && machine.Unfinished():
+		case known != nil:
+			err = moveShard(ctx, n.store, known, spec)
+		case machine.Unfinished():
 			fmt.Fprintf(out, "cleave: adding %s\n", spec.Name)
 			_, err = n.cluster.AddShard(ctx, api.AddShard{ShardSpec: spec})
-		case known == nil:
-			err = machine.Retire(ctx, spec.Name)
 		default:
-			err = moveShard(ctx, n.store, known, spec)
+			err = leftOver(ctx, machine, spec.Name, out)
 		}
 		if err != nil {
 			return err
@@ -213,6 +214,40 @@ func populate(ctx context.Context, n *node, machine *dev.Machine, out io.Writer)
 		return err
 	}
 	return settle(ctx, n, out)
+}
+
+// firstMap returns the map in force. A new cluster gets its first one; a cluster that has lost it with its etcd gets it back from
+// the shards.
+func firstMap(ctx context.Context, n *node, machine *dev.Machine, out io.Writer) (*topology.Map, error) {
+	m, err := n.store.Map(ctx)
+	if !errors.Is(err, store.ErrNoMap) {
+		return m, err
+	}
+	if machine.Unfinished() {
+		_, err = n.cluster.Create(ctx)
+	} else {
+		fmt.Fprintln(out, "cleave: etcd has no shard map; making it anew from what the shards have recorded")
+		_, err = n.cluster.Rebuild(ctx, api.RebuildMap{Shards: machine.Specs(), Apply: true})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", machine.Dir(), err)
+	}
+	return n.store.Map(ctx)
+}
+
+// leftOver deals with a server that the map does not know. One that never was a shard and holds nothing is what a killed
+// 'shard add' left; any other is somebody's data.
+func leftOver(ctx context.Context, machine *dev.Machine, name string, out io.Writer) error {
+	untouched, err := machine.Untouched(ctx, name)
+	if err != nil {
+		return err
+	}
+	if untouched {
+		_, err := machine.Retire(ctx, name)
+		return err
+	}
+	fmt.Fprintf(out, "cleave: warning: server %s runs but is no shard of the map, perhaps because an older map was imported; its data are kept\n", name)
+	return nil
 }
 
 // moveShard tells the map the addresses at which a shard's servers listen now.
@@ -255,7 +290,7 @@ func greet(n *node, machine *dev.Machine, out io.Writer) {
 	status := n.cluster.Snapshot()
 	verb := "made"
 	if machine.Existed() {
-		verb = "opened"
+		verb = "opened" // with its own number of shards, whatever --shards says
 	}
 	fmt.Fprintf(out, "\nCluster %s %s: %d shards, map version %d.\n\n", status.Cluster, verb, len(status.Shards), status.MapVersion)
 	host, port, _ := net.SplitHostPort(n.door.Addr().String())

@@ -89,7 +89,7 @@ func newKeyspaceShow(c *connection) *cobra.Command {
 		Use:     "show NAME",
 		Short:   "Show a keyspace and what each shard has of it",
 		Example: "  cleave keyspace show users\n  cleave keyspace show users --ranges",
-		Args:    needs("NAME"),
+		Args:    needsName("keyspace", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := out.check(); err != nil {
 				return err
@@ -167,6 +167,7 @@ type keyspaceFlags struct {
 	request  api.CreateKeyspace
 	strategy string
 	splitAt  []string
+	given    func(flag string) bool // whether the user set it
 }
 
 func newKeyspaceCreate(c *connection) *cobra.Command {
@@ -185,7 +186,7 @@ last values out.`,
   cleave keyspace create messages --key bigint,text --algorithm ring --virtual-nodes 200
   cleave keyspace create orders --strategy range --key bigint --split-at 1000000 --split-at 2000000
   cleave keyspace create tenants --strategy schema`,
-		Args: needs("NAME"),
+		Args: needsName("keyspace", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request, err := f.complete(args[0])
 			if err != nil {
@@ -198,7 +199,7 @@ last values out.`,
 				return err
 			}
 			k := made.Keyspace
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Keyspace %s: by %s, key %s, %d ranges on %d shards. Map version %d.\n", k.Name, k.Strategy, keyText(k.KeyspaceHead), k.RangeCount, len(k.Shares), made.MapVersion)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Keyspace %s: by %s, key %s, %s on %s. Map version %d.\n", k.Name, k.Strategy, keyText(k.KeyspaceHead), counted(k.RangeCount, "range"), counted(len(k.Shares), "shard"), made.MapVersion)
 			return err
 		},
 	}
@@ -218,6 +219,7 @@ func (f *keyspaceFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&f.request.VirtualNodes, "virtual-nodes", 0, "points of a shard on a ring (default 150)")
 	flags.StringArrayVar(&f.splitAt, "split-at", nil, "where a keyspace by range is split; may be repeated")
 	flags.StringVar(&f.request.Seed, "seed", "", "seed of the hash, a signed 64-bit number (default random)")
+	f.given = flags.Changed
 	complete(cmd, "strategy", strategies)
 	complete(cmd, "algorithm", algorithmNames())
 }
@@ -229,8 +231,14 @@ func (f *keyspaceFlags) complete(name string) (api.CreateKeyspace, error) {
 	if !slices.Contains(strategies, f.strategy) {
 		return request, wrongInputf("unknown strategy %q: use %s", f.strategy, strings.Join(strategies, ", "))
 	}
-	if request.Slots < 0 || request.VirtualNodes < 0 {
-		return request, wrongInputf("--slots and --virtual-nodes cannot be negative")
+	if request.Algorithm != "" {
+		if err := checkAlgorithm(request.Algorithm); err != nil {
+			return request, err
+		}
+	}
+	// The API takes 0 for its default; here somebody who types 0 means it.
+	if f.given("slots") && request.Slots < 1 || f.given("virtual-nodes") && request.VirtualNodes < 1 {
+		return request, wrongInputf("--slots and --virtual-nodes must be above 0")
 	}
 	for _, text := range f.splitAt {
 		point, err := parsePoint(text, len(request.Key))
@@ -260,7 +268,7 @@ func newKeyspaceDrop(c *connection) *cobra.Command {
 		Use:     "drop NAME",
 		Short:   "Drop a keyspace that no table uses",
 		Example: "  cleave keyspace drop users",
-		Args:    needs("NAME"),
+		Args:    needsName("keyspace", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changed, err := ask(cmd, c, "dropping keyspace "+args[0], func(ctx context.Context, client *api.Client) (api.MapChanged, error) {
 				return client.DropKeyspace(ctx, args[0])

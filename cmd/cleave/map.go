@@ -7,8 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
-	"os"
+	"net"
 	"slices"
 	"strings"
 
@@ -16,7 +15,6 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/topology"
-	"github.com/cleavedb/cleave/placement"
 	"github.com/cleavedb/cleave/placement/draw"
 )
 
@@ -49,6 +47,7 @@ func newMapShow(c *connection) *cobra.Command {
 Ranges of a hash are drawn as wide as they are; those of the key itself equally wide, since nobody
 knows how many keys are in them.`,
 		Example: `  cleave map show
+  cleave map show --keyspace users
   cleave map show --format svg --output map.svg
   cleave map show --format svg --keyspace users --shape strip --output users.svg`,
 		Args: noArgs,
@@ -59,6 +58,9 @@ knows how many keys are in them.`,
 			drawn, known := shapes[shape]
 			if !known {
 				return wrongInputf("unknown shape %q: use ring or strip", shape)
+			}
+			if out.format == formatJSON && len(keyspaces) > 0 {
+				return wrongInputf("as JSON the map is shown whole: 'cleave keyspace show NAME --format json' shows one keyspace")
 			}
 			document, err := ask(cmd, c, "asking for the map", func(ctx context.Context, client *api.Client) ([]byte, error) { return client.MapDocument(ctx) })
 			if err != nil {
@@ -71,76 +73,66 @@ knows how many keys are in them.`,
 		},
 	}
 	out.flags(cmd, formatTable, formatJSON, formatSVG)
-	cmd.Flags().StringArrayVar(&keyspaces, "keyspace", nil, "draw only this keyspace; may be repeated")
+	cmd.Flags().StringArrayVar(&keyspaces, "keyspace", nil, "show or draw only this keyspace; may be repeated")
 	cmd.Flags().StringVar(&shape, "shape", "ring", "how to draw: ring or strip")
 	complete(cmd, "shape", []string{"ring", "strip"})
 	return cmd
 }
 
-// shapes are the words for --shape.
-var shapes = map[string]draw.Shape{"ring": draw.Ring, "strip": draw.Strip}
-
-func showMap(cmd *cobra.Command, out *output, document []byte, keyspaces []string, shape draw.Shape) error {
+func showMap(cmd *cobra.Command, out *output, document []byte, names []string, shape draw.Shape) error {
 	m, err := topology.Decode(document)
 	if err != nil {
 		return err
 	}
-	if out.format == formatTable {
-		return out.write(cmd, func(w io.Writer) error { return printMap(w, m) })
-	}
-	panels, err := mapPanels(m, keyspaces)
+	keyspaces, err := chosen(m, names)
 	if err != nil {
 		return err
 	}
-	title := fmt.Sprintf("Shard map, version %d", m.Version())
-	return out.write(cmd, func(w io.Writer) error { return draw.Maps(w, title, shape, panels...) })
+	switch {
+	case out.format == formatSVG:
+		return drawMap(cmd, out, m.Version(), keyspaces, shape)
+	case len(names) > 0:
+		return out.write(cmd, func(w io.Writer) error { return printChosen(w, m, keyspaces) })
+	default:
+		return out.write(cmd, func(w io.Writer) error { return printMap(w, m) })
+	}
 }
 
-// mapPanels makes a picture of every keyspace, or of those that are named.
-func mapPanels(m *topology.Map, names []string) ([]draw.Panel, error) {
+// chosen returns the keyspaces with these names, or all of them.
+func chosen(m *topology.Map, names []string) ([]*topology.Keyspace, error) {
 	for _, name := range names {
 		if m.Keyspace(name) == nil {
 			return nil, fmt.Errorf("keyspace %q does not exist", name)
 		}
 	}
-	var panels []draw.Panel
+	var keyspaces []*topology.Keyspace
 	for _, k := range m.Keyspaces() {
-		if len(names) > 0 && !slices.Contains(names, k.Name()) {
-			continue
+		if len(names) == 0 || slices.Contains(names, k.Name()) {
+			keyspaces = append(keyspaces, k)
 		}
-		title := fmt.Sprintf("%s, by %s, %d ranges", k.Name(), k.Strategy(), k.RangeCount())
-		drawable := k.Hashes()
-		if drawable == nil {
-			var err error
-			if drawable, err = equallyWide(k.Keys()); err != nil {
-				return nil, err
-			}
-			title += ", drawn equally wide"
-		}
-		panels = append(panels, draw.Panel{Title: title, Map: drawable})
 	}
-	if len(panels) == 0 {
-		return nil, errors.New("there is nothing to draw: the map has no keyspaces")
-	}
-	return panels, nil
+	return keyspaces, nil
 }
 
-// equallyWide lays ranges of a key, which have an order but no length, out over the space evenly.
-func equallyWide(keys *placement.KeyMap) (*placement.Map, error) {
-	count := big.NewInt(int64(keys.Len()))
-	ranges := make([]placement.OwnedHashRange, keys.Len())
-	for i := range ranges {
-		start := new(big.Int).Lsh(big.NewInt(int64(i)), 64)
-		ranges[i].Lo, ranges[i].Owner = start.Quo(start, count).Uint64(), keys.At(i).Owner
-		if i > 0 {
-			ranges[i-1].Hi = ranges[i].Lo
+// printChosen prints some keyspaces, what each shard has of them, and their tables.
+func printChosen(w io.Writer, m *topology.Map, keyspaces []*topology.Keyspace) error {
+	printMapHead(w, m)
+	for _, k := range keyspaces {
+		if err := printKeyspace(w, api.DescribeKeyspace(k, false)); err != nil {
+			return err
 		}
 	}
-	return placement.NewMap(keys.Shards(), ranges)
+	return printTables(w, m, func(t topology.TableSpec) bool {
+		return slices.ContainsFunc(keyspaces, func(k *topology.Keyspace) bool { return k.Name() == t.Keyspace })
+	})
+}
+
+func printMapHead(w io.Writer, m *topology.Map) {
+	fmt.Fprintf(w, "Map version %d of cluster %s\n", m.Version(), m.Cluster())
 }
 
 func printMap(w io.Writer, m *topology.Map) error {
-	fmt.Fprintf(w, "Map version %d of cluster %s\n", m.Version(), m.Cluster())
+	printMapHead(w, m)
 	held := m.Holdings()
 	var shards [][]any
 	for s := range m.Shards() {
@@ -151,16 +143,21 @@ func printMap(w io.Writer, m *topology.Map) error {
 	for _, k := range m.Keyspaces() {
 		keyspaces = append(keyspaces, api.DescribeKeyspace(k, false))
 	}
-	var tables [][]any
-	for _, t := range m.Tables() {
-		spec := t.Spec()
-		tables = append(tables, []any{spec.Name, spec.Kind, spec.Keyspace, strings.Join(spec.Key, ", "), spec.Shard})
-	}
 	return errors.Join(
 		printSome(w, "shards", []string{"shard", "number", "state", "weight", "address", "ranges", "pins", "tables", "copies"}, shards),
 		printKeyspaces(w, keyspaces),
-		printSome(w, "tables", []string{"table", "kind", "keyspace", "key", "shard"}, tables),
+		printTables(w, m, func(topology.TableSpec) bool { return true }),
 	)
+}
+
+func printTables(w io.Writer, m *topology.Map, wanted func(topology.TableSpec) bool) error {
+	var tables [][]any
+	for _, t := range m.Tables() {
+		if spec := t.Spec(); wanted(spec) {
+			tables = append(tables, []any{spec.Name, spec.Kind, spec.Keyspace, strings.Join(spec.Key, ", "), spec.Shard})
+		}
+	}
+	return printSome(w, "tables", []string{"table", "kind", "keyspace", "key", "shard"}, tables)
 }
 
 // printSome prints a table, or that there is nothing to print.
@@ -227,76 +224,47 @@ passwords, only where they are.`,
 	return cmd
 }
 
-func newMapImport(c *connection) *cobra.Command {
-	return &cobra.Command{
-		Use:   "import FILE",
-		Short: "Put a map in force, from a backup or edited",
-		Long: `Put the map in a document in force; '-' is standard input. It must be of this cluster, or there must
-be no map yet. Its version is raised above all before it. What the shards really hold is not
-changed: 'cleave map check' tells whether they agree.`,
-		Example: "  cleave map import map.json",
-		Args:    needs("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			document, err := readDocument(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			changed, err := ask(cmd, c, "importing the map", func(ctx context.Context, client *api.Client) (api.MapChanged, error) {
-				return client.ImportMap(ctx, document)
-			})
-			if err != nil {
-				return err
-			}
-			warn(cmd, changed.Findings)
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The map of cluster %s is in force, version %d.\n", changed.Cluster, changed.MapVersion)
-			return err
-		},
-	}
-}
-
-func readDocument(cmd *cobra.Command, path string) ([]byte, error) {
-	var document []byte
-	var err error
-	if path == "-" {
-		document, err = io.ReadAll(cmd.InOrStdin())
-	} else {
-		document, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, wrongInput(err)
-	}
-	if !json.Valid(document) {
-		return nil, wrongInputf("%s is not JSON: 'cleave map export' writes what is needed", path)
-	}
-	return document, nil
+// rebuildFlags are the flags of 'map rebuild'.
+type rebuildFlags struct {
+	shards     []string
+	login      loginFlags
+	apply      bool
+	allowOlder bool
 }
 
 func newMapRebuild(c *connection) *cobra.Command {
 	var out output
-	var shards []string
-	var apply bool
+	var f rebuildFlags
 	cmd := &cobra.Command{
 		Use:   "rebuild",
 		Short: "Make the map anew from what the shards have recorded",
 		Long: `Ask the shards what each has recorded that it owns, and put the map together from that: for when
 etcd and every backup of it are lost. Shows the map; with --apply it comes in force. Without
---shard the shards of the map in force are asked.`,
+--shard the shards of the map in force are asked.
+
+What says how to log in to the named shards, and is left out, comes from the configuration of the
+cluster's processes. A local cluster ('cleave dev') keeps the password of its servers in the file
+'password' of its folder.
+
+A shard that was away has recorded an older map than the others. Where only its word says who owns
+something, the map is refused; --allow-older takes its word.`,
 		Example: `  cleave map rebuild --shard 10.0.0.11:5432 --shard 10.0.0.12:5432
-  cleave map rebuild --shard 10.0.0.11:5432 --shard 10.0.0.12:5432 --apply`,
+  cleave map rebuild --shard 10.0.0.11:5432 --shard 10.0.0.12:5432 --user app --password-env APP_PASSWORD --apply
+  cleave map rebuild --shard 127.0.0.1:40001 --shard 127.0.0.1:40002 --password-file /var/lib/cleave/dev/password`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := out.check(); err != nil {
 				return err
 			}
-			request := api.RebuildMap{Apply: apply}
-			for _, address := range shards {
-				request.Shards = append(request.Shards, topology.ShardSpec{Primary: topology.InstanceSpec{Address: address}})
+			request, err := f.request(cmd)
+			if err != nil {
+				return err
 			}
 			rebuilt, err := ask(cmd, c, "asking the shards", func(ctx context.Context, client *api.Client) (api.RebuiltMap, error) {
 				return client.RebuildMap(ctx, request)
 			})
 			if err != nil {
-				return err
+				return f.withHint(err)
 			}
 			warn(cmd, rebuilt.Findings)
 			return out.write(cmd, func(w io.Writer) error {
@@ -308,9 +276,46 @@ etcd and every backup of it are lost. Shows the map; with --apply it comes in fo
 		},
 	}
 	out.flags(cmd, formatTable, formatJSON)
-	cmd.Flags().StringArrayVar(&shards, "shard", nil, "host:port of a shard to ask; may be repeated")
-	cmd.Flags().BoolVar(&apply, "apply", false, "put the rebuilt map in force")
+	cmd.Flags().StringArrayVar(&f.shards, "shard", nil, "host:port of a shard to ask; may be repeated")
+	f.login.flags(cmd)
+	cmd.Flags().BoolVar(&f.apply, "apply", false, "put the rebuilt map in force")
+	cmd.Flags().BoolVar(&f.allowOlder, "allow-older", false, "take shards at their word that have recorded an older map than others")
 	return cmd
+}
+
+// withHint adds how to log in to a refusal that may have come of not knowing it.
+func (f *rebuildFlags) withHint(err error) error {
+	var refused *api.RequestError
+	if !errors.As(err, &refused) || len(f.shards) == 0 || f.login.passwordFile+f.login.passwordEnv != "" {
+		return err
+	}
+	if refused.Answer.Hint == "" && slices.ContainsFunc(refused.Answer.Findings, func(found api.Finding) bool { return found.Code == "unreachable" }) {
+		refused.Answer.Hint = "--user, --password-file and their like say how to log in; a local cluster keeps its password in the file 'password' of its folder."
+	}
+	return err
+}
+
+// request makes a request of the flags.
+func (f *rebuildFlags) request(cmd *cobra.Command) (api.RebuildMap, error) {
+	request := api.RebuildMap{Apply: f.apply, AllowOlder: f.allowOlder}
+	if len(f.shards) == 0 {
+		for _, name := range loginNames {
+			if cmd.Flags().Changed(name) {
+				return request, wrongInputf("--%s is for shards that are named with --shard", name)
+			}
+		}
+	}
+	for _, address := range f.shards {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return request, wrongInputf("--shard %q: write host:port", address)
+		}
+		spec := topology.ShardSpec{Primary: topology.InstanceSpec{Address: address}}
+		if err := f.login.apply(&spec); err != nil {
+			return request, err
+		}
+		request.Shards = append(request.Shards, spec)
+	}
+	return request, nil
 }
 
 func printRebuilt(w io.Writer, rebuilt api.RebuiltMap) error {
@@ -338,7 +343,8 @@ func newMapCheck(c *connection) *cobra.Command {
 		Use:   "check",
 		Short: "Hold the map against what the shards have recorded",
 		Long: `Ask every shard what it has recorded and compare that with the map, and the shards with each other.
-Says 'ok' or what was found; exit code 1 means that there are problems, not only warnings.`,
+Says what was found, and 'ok' if none of it is wrong. Exit code 1 means that something is; warnings
+do not count.`,
 		Example: "  cleave map check",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -359,7 +365,11 @@ func reportCheck(cmd *cobra.Command, findings []api.Finding) error {
 	if problems := countProblems(findings); problems > 0 {
 		return fmt.Errorf("the map and the shards do not agree: problems found: %d", problems)
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), "ok")
+	verdict := "ok"
+	if len(findings) > 0 {
+		verdict += ", with " + counted(len(findings), "warning")
+	}
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), verdict)
 	return err
 }
 

@@ -148,6 +148,14 @@ func printJSON(w io.Writer, value any) error {
 	return out.Encode(value)
 }
 
+// counted is a number of things with their name, as in "1 shard" and "2 shards".
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
+}
+
 // grouped prints a number of things for people: with commas while it is short enough to be read.
 func grouped(n float64) string {
 	if n >= 1e15 {

@@ -60,16 +60,27 @@ func (t *tuning) algorithm(name string) (placement.Algorithm, error) {
 		}
 		config.VirtualNodes = n
 	}
+	if err := checkAlgorithm(plain); err != nil {
+		return nil, err
+	}
 	algorithm, err := placement.New(plain, config)
 	return algorithm, wrongInput(err)
 }
 
+// algorithmNames lists all names that an algorithm may be called by.
 func algorithmNames() []string {
 	var names []string
 	for _, info := range placement.Algorithms() {
 		names = append(names, info.Name)
 	}
-	return names
+	return append(names, "even") // another name for slots
+}
+
+func checkAlgorithm(name string) error {
+	if !slices.Contains(algorithmNames(), name) {
+		return wrongInputf("unknown algorithm %q: use one of %s", name, strings.Join(algorithmNames(), ", "))
+	}
+	return nil
 }
 
 func hashNames() []string {

@@ -13,12 +13,22 @@ func newRoot() *cobra.Command {
 		Short: "Many PostgreSQL servers as one database",
 		Long: `cleave, v.: to split apart; to hold together.
 
-Cleave turns many PostgreSQL servers into one database. This binary has all of it;
-what works today is placement: which key lives on which shard, what a change of
-shards would move, and how the algorithms compare.`,
-		Example: `  cleave placement compare --before 20 --after 21
-  cleave placement plan --shards 1000 --add 50
-  cleave placement draw --shards 12 --output ring.svg`,
+Cleave turns many PostgreSQL servers into one database. This binary has all of it:
+
+  dev                          a whole cluster on this machine, for trying things out
+  init, config, serve          a process of a cluster on real servers
+  status                       how a running cluster is
+  shard, keyspace, map         what it consists of, and changes to that
+  placement                    which key would live where, and what a change would move;
+                               arithmetic only, it touches no server
+
+The router, which will take SQL and find the shards, is not built yet: until then a cluster
+keeps its map, and looks after its shards, but PostgreSQL clients connect to each shard itself.`,
+		Example: `  cleave dev
+  cleave status
+  cleave keyspace create users --key bigint
+  cleave shard add eu-1 --address 10.0.0.11:5432
+  cleave placement plan --shards 1000 --add 50`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -26,7 +36,7 @@ shards would move, and how the algorithms compare.`,
 		RunE:          helpOrUnknown,
 	}
 	root.SetVersionTemplate("cleave {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return wrongInput(err) })
+	root.SetFlagErrorFunc(wrongFlag)
 	root.AddCommand(newDev(), newServe(), newPlacement())
 	root.AddCommand(newConfig(), newInit())
 	root.AddCommand(newShard(), newKeyspace(), newMap(), newStatus())

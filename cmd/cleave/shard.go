@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cleavedb/cleave/internal/api"
-	"github.com/cleavedb/cleave/internal/secret"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -99,7 +100,7 @@ func newShardShow(c *connection) *cobra.Command {
 		Use:     "show NAME",
 		Short:   "Show all that is known of a shard",
 		Example: "  cleave shard show eu-1",
-		Args:    needs("NAME"),
+		Args:    needsName("shard", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := out.check(); err != nil {
 				return err
@@ -126,7 +127,7 @@ func printShard(w io.Writer, s api.ShardStatus) error {
 	rows := [][]any{
 		{"shard", s.Name}, {"number", s.Number}, {"state", s.State}, {"weight", s.Weight}, {"labels", labelText(s.Labels)},
 		{"address", s.Primary.Address}, {"login", loginText(s.ShardSpec)},
-		{"has", fmt.Sprintf("%d ranges, %d pins, %d single tables, %d copies", s.Ranges, s.Pins, s.Tables, s.Copies)},
+		{"has", holdings(s)},
 		{"health", healthOf(s)}, {"error", s.Error},
 		{"latency", time.Duration(s.LatencySeconds * float64(time.Second)).Round(10 * time.Microsecond)},
 		{"PostgreSQL", s.ServerVersion}, {"recorded map version", s.RecordedVersion},
@@ -136,6 +137,14 @@ func printShard(w io.Writer, s api.ShardStatus) error {
 	}
 	rows = slices.DeleteFunc(rows, func(row []any) bool { return row[1] == "" })
 	return printTable(w, []string{"property", "value"}, rows)
+}
+
+func holdings(s api.ShardStatus) string {
+	parts := []string{counted(s.Ranges, "range"), counted(s.Pins, "pin"), counted(s.Tables, "single table")}
+	if s.Copies == 1 {
+		return strings.Join(append(parts, "1 copy"), ", ")
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%d copies", s.Copies)), ", ")
 }
 
 func replicaText(r api.ReplicaStatus) string {
@@ -168,11 +177,10 @@ func loginText(s topology.ShardSpec) string {
 
 // shardFlags are the flags of 'shard add'.
 type shardFlags struct {
-	spec         topology.ShardSpec
-	replicas     []string
-	passwordFile string
-	passwordEnv  string
-	labels       []string
+	spec     topology.ShardSpec
+	login    loginFlags
+	replicas []string
+	labels   []string
 }
 
 func newShardAdd(c *connection) *cobra.Command {
@@ -190,9 +198,9 @@ A local cluster ('cleave dev') starts a server by itself if no address is given.
 		Example: `  cleave shard add eu-1 --address 10.0.0.11:5432 --replica 10.0.0.12:5432 --label region=eu
   cleave shard add eu-2 --address db.internal:5432 --user app --password-env EU_2_PASSWORD --weight 2
   cleave shard add extra`,
-		Args: needs("NAME"),
+		Args: needsName("shard", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request, err := f.request(cmd, args[0])
+			request, err := f.request(args[0])
 			if err != nil {
 				return err
 			}
@@ -213,30 +221,23 @@ func (f *shardFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.spec.Primary.Address, "address", "", "host:port of the server that takes writes")
 	flags.StringArrayVar(&f.replicas, "replica", nil, "host:port of a replica; may be repeated")
-	flags.StringVar(&f.spec.Database, "database", "", "database on the server")
-	flags.StringVar(&f.spec.User, "user", "", "role to log in as")
-	flags.StringVar(&f.passwordFile, "password-file", "", "absolute path of the file with the password, where the cluster runs")
-	flags.StringVar(&f.passwordEnv, "password-env", "", "environment variable with the password, where the cluster runs")
-	flags.StringVar(&f.spec.SSLMode, "sslmode", "", "what is asked of connections: "+strings.Join(topology.SSLModes(), ", "))
-	flags.StringVar(&f.spec.SSLRootCert, "sslrootcert", "", "certificates that the server's must be signed by, where the cluster runs")
+	f.login.flags(cmd)
 	flags.Float64Var(&f.spec.Weight, "weight", 1, "share of data the shard should get, beside the other shards' weights")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label such as region=eu; may be repeated")
-	complete(cmd, "sslmode", topology.SSLModes())
 }
 
 // request makes a request of the flags.
-func (f *shardFlags) request(cmd *cobra.Command, name string) (api.AddShard, error) {
+func (f *shardFlags) request(name string) (api.AddShard, error) {
 	spec := f.spec
 	spec.Name = name
-	if cmd.Flags().Changed("weight") && spec.Weight <= 0 {
-		return api.AddShard{}, wrongInputf("--weight %v is not above 0", spec.Weight)
+	if !isWeight(spec.Weight) {
+		return api.AddShard{}, wrongInputf("--weight %v is not a number above 0", spec.Weight)
 	}
 	for _, address := range f.replicas {
 		spec.Replicas = append(spec.Replicas, topology.InstanceSpec{Address: address})
 	}
-	spec.Password = secret.Reference{File: f.passwordFile, Env: f.passwordEnv}
-	if err := spec.Password.Check(); err != nil {
-		return api.AddShard{}, wrongInput(err)
+	if err := f.login.apply(&spec); err != nil {
+		return api.AddShard{}, err
 	}
 	changes, err := parseLabels(f.labels)
 	if err != nil {
@@ -275,7 +276,10 @@ func parseLabels(words []string) (map[string]*string, error) {
 				return nil, wrongInputf("label %q: write name=value to set it, name- to remove it", word)
 			}
 		}
-		if _, twice := labels[name]; twice || name == "" {
+		if name == "" {
+			return nil, wrongInputf("label %q has no name: write name=value to set it, name- to remove it", word)
+		}
+		if _, twice := labels[name]; twice {
 			return nil, wrongInputf("label %q: name each label once", word)
 		}
 		labels[name] = nil
@@ -293,7 +297,7 @@ func newShardRemove(c *connection) *cobra.Command {
 		Long: `Take a shard out of the map and drop the schema 'cleave' in its database. Refused while it has
 ranges, pinned keys, single tables or copies, so no row can be lost by it.`,
 		Example: "  cleave shard remove eu-1",
-		Args:    needs("NAME"),
+		Args:    needsName("shard", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			removed, err := ask(cmd, c, "removing shard "+args[0], func(ctx context.Context, client *api.Client) (api.ShardChanged, error) {
 				return client.RemoveShard(ctx, args[0])
@@ -309,21 +313,45 @@ ranges, pinned keys, single tables or copies, so no row can be lost by it.`,
 }
 
 func newShardSetWeight(c *connection) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "set-weight NAME WEIGHT",
 		Short: "Change the share of data that a shard should get",
 		Long: `Change a shard's weight beside the other shards' weights. It counts when ranges are next
 assigned; nothing moves by itself.`,
 		Example: "  cleave shard set-weight eu-1 2.5",
-		Args:    needs("NAME", "WEIGHT"),
+		Args:    needsName("shard", "NAME", "WEIGHT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			weight, err := strconv.ParseFloat(args[1], 64)
+			weight, err := parseWeight(args[1])
 			if err != nil {
-				return wrongInputf("weight %q is not a number", args[1])
+				return err
 			}
 			return updateShard(cmd, c, args[0], api.UpdateShard{Weight: &weight})
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if weight, is := negative(err); is {
+			return wrongWeight(weight)
+		}
+		return wrongFlag(cmd, err)
+	})
+	return cmd
+}
+
+func parseWeight(text string) (float64, error) {
+	weight, err := strconv.ParseFloat(text, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, wrongInputf("weight %q is not a number", text)
+	}
+	if !isWeight(weight) {
+		return 0, wrongWeight(text)
+	}
+	return weight, nil
+}
+
+func isWeight(weight float64) bool { return weight > 0 && !math.IsInf(weight, 0) }
+
+func wrongWeight(text string) error {
+	return wrongInputf("weight %s is not a number above 0. To give a shard nothing more, set its state to draining.", text)
 }
 
 func newShardLabel(c *connection) *cobra.Command {
@@ -335,7 +363,7 @@ func newShardLabel(c *connection) *cobra.Command {
 			if len(args) < 2 {
 				return wrongInputf("write '%s NAME LABEL=VALUE' or '… LABEL-'", cmd.CommandPath())
 			}
-			return nil
+			return checkName("shard", args[0])
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			labels, err := parseLabels(args[1:])
@@ -358,10 +386,10 @@ func newShardSetState(c *connection) *cobra.Command {
 		Long: `Set a shard's state:
   active       it serves, and new ranges may be assigned to it
   draining     it serves, and gets nothing new
-  read-only    it answers reads and refuses writes
-  maintenance  it is not to be used for now`,
+  read-only    it answers reads and refuses writes, once the router is there
+  maintenance  it is not to be used for now, once the router is there`,
 		Example:   "  cleave shard set-state eu-1 draining",
-		Args:      needs("NAME", "STATE"),
+		Args:      needsName("shard", "NAME", "STATE"),
 		ValidArgs: words,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(words, args[1]) {

@@ -19,7 +19,9 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show how the cluster is",
 		Long: `Show how the cluster is, as the process that answers sees it: the map's version, etcd, the
-processes, the shards, and what is wrong or worth knowing.`,
+processes, the shards, and what is wrong or worth knowing.
+
+Exit code 1 means that something is wrong; warnings do not count.`,
 		Example: `  cleave status
   cleave status --format json`,
 		Args: noArgs,
@@ -31,12 +33,16 @@ processes, the shards, and what is wrong or worth knowing.`,
 			if err != nil {
 				return err
 			}
-			return out.write(cmd, func(w io.Writer) error {
+			err = out.write(cmd, func(w io.Writer) error {
 				if out.format == formatJSON {
 					return printJSON(w, status)
 				}
 				return printStatus(w, status)
 			})
+			if problems := countProblems(status.Findings); err == nil && problems > 0 {
+				err = fmt.Errorf("the cluster has %s", counted(problems, "problem"))
+			}
+			return err
 		},
 	}
 	c.flags(cmd)
@@ -45,7 +51,7 @@ processes, the shards, and what is wrong or worth knowing.`,
 }
 
 func printStatus(w io.Writer, s api.Status) error {
-	fmt.Fprintf(w, "Cluster %s, map version %d: %d shards, %d keyspaces, %d tables\n", orNone(s.Cluster), s.MapVersion, len(s.Shards), s.Keyspaces, s.Tables)
+	fmt.Fprintf(w, "Cluster %s, map version %d: %s, %s, %s\n", orNone(s.Cluster), s.MapVersion, counted(len(s.Shards), "shard"), counted(s.Keyspaces, "keyspace"), counted(s.Tables, "table"))
 	fmt.Fprintf(w, "etcd at %s: %s since %s; leader: %s\n", strings.Join(s.Store.Endpoints, ", "), connectedText(s.Store), s.Store.Since.UTC().Format(time.DateTime), orNone(s.Leader))
 	if len(s.Routers) > 0 {
 		rows := make([][]any, len(s.Routers))

@@ -16,8 +16,9 @@ type Cluster interface {
 	Map(ctx context.Context) (*topology.Map, error)
 	// Create makes the first map of a new cluster.
 	Create(ctx context.Context) (api.MapChanged, error)
-	// Import puts a map in force, given as its document.
-	Import(ctx context.Context, document []byte) (api.MapChanged, error)
+	// Import puts a map in force, or tells what that would change. Another version in force than it was told to expect is a
+	// [store.ConflictError].
+	Import(ctx context.Context, request api.ImportMap) (api.MapChanged, error)
 	// Rebuild makes the map anew from what the shards have recorded.
 	Rebuild(ctx context.Context, request api.RebuildMap) (api.RebuiltMap, error)
 	// CheckMap holds the map against what the shards have recorded.

@@ -191,16 +191,16 @@ func TestALifeOfACluster(t *testing.T) {
 		t.Error("a password is in the map")
 	}
 	withTables := edited(t, document, `"tables":[]`, `"tables":[{"name":"public.users","kind":"sharded","keyspace":"users","key":["id"]},{"name":"public.countries","kind":"reference"},{"name":"public.audit","kind":"single","shard":"one"}]`)
-	imported := must[api.MapChanged](t, "import")(client.ImportMap(ctx, withTables))
+	imported := must[api.MapChanged](t, "import")(client.ImportMap(ctx, api.ImportMap{Document: withTables, IfVersion: made.MapVersion + 2}))
 	m := must[*topology.Map](t, "map")(client.Map(ctx))
 	if m.Version() != imported.MapVersion || m.TableCount() != 3 {
 		t.Errorf("imported version %d, got %d with %d tables", imported.MapVersion, m.Version(), m.TableCount())
 	}
-	_, err = client.ImportMap(ctx, []byte(`{"schema": 1, "readable_by": 1, "keyspcaes": []}`))
+	_, err = client.ImportMap(ctx, api.ImportMap{Document: []byte(`{"schema": 1, "readable_by": 1, "keyspcaes": []}`)})
 	if answered := refusedWith(t, "import nonsense", api.CodeInvalid, err); !strings.Contains(answered.Message, "keyspcaes") {
 		t.Errorf("message %q", answered.Message)
 	}
-	_, err = client.ImportMap(ctx, []byte(`{"schema": 99, "readable_by": 99}`))
+	_, err = client.ImportMap(ctx, api.ImportMap{Document: []byte(`{"schema": 99, "readable_by": 99}`)})
 	refusedWith(t, "import from the future", api.CodeNewerSchema, err)
 	tables := must[api.TableList](t, "tables")(client.Tables(ctx))
 	if len(tables.Tables) != 3 || tables.MapVersion != m.Version() {
@@ -237,7 +237,13 @@ func TestALifeOfACluster(t *testing.T) {
 	// The end.
 	must[api.MapChanged](t, "drop")(client.DropKeyspace(ctx, "orders"))
 	empty := edited(t, must[[]byte](t, "export")(client.MapDocument(ctx)), `"shard":"two"`, `"shard":"one"`)
-	must[api.MapChanged](t, "import")(client.ImportMap(ctx, empty))
+	_, err = client.ImportMap(ctx, api.ImportMap{Document: empty})
+	refusedWith(t, "import a map that looks for data elsewhere", api.CodeRefused, err)
+	told := must[api.MapChanged](t, "import as a rehearsal")(client.ImportMap(ctx, api.ImportMap{Document: empty, DryRun: true, Force: true}))
+	if told.MapVersion != 0 || len(told.Changes) == 0 {
+		t.Errorf("told %+v", told)
+	}
+	must[api.MapChanged](t, "import")(client.ImportMap(ctx, api.ImportMap{Document: empty, Force: true}))
 	removed := must[api.ShardChanged](t, "remove")(client.RemoveShard(ctx, "two"))
 	if removed.Shard.Name != "two" {
 		t.Errorf("removed %+v", removed)
@@ -328,6 +334,63 @@ func TestTheMapIsSentOnce(t *testing.T) {
 	}
 	if got := ask(t, s, request{method: "HEAD", path: "/v1/map"}); got.status != 200 || got.header.Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d %v", got.status, got.header)
+	}
+}
+
+// TestAnImportHoldsAgainstTheVersionThatItsCallerSaw: with If-Match nobody's change is overwritten unseen.
+func TestAnImportHoldsAgainstTheVersionThatItsCallerSaw(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	cluster := startCluster(t)
+	s := newServer(t, Config{Cluster: cluster})
+	put := func(match, document string) answer {
+		return ask(t, s, request{method: "PUT", path: "/v1/map", body: document, header: map[string]string{"Content-Type": "application/json", "If-Match": match}})
+	}
+	if got := put("*", "{}"); got.status != 412 || errorIn(t, got).Code != "conflict" {
+		t.Errorf("where there is no map: %d %s", got.status, got.body)
+	}
+	must[api.MapChanged](t, "create")(cluster.Create(t.Context()))
+	document := ask(t, s, request{method: "GET", path: "/v1/map"}).body
+	for _, match := range []string{`"2"`, `"0"`, "1", `W/"1"`, `"2", "3"`} {
+		if got := put(match, document); got.status != 412 || errorIn(t, got).Code != "conflict" {
+			t.Errorf("expecting %s, at version 1: %d %s", match, got.status, got.body)
+		}
+	}
+	for version, match := range []string{`"1"`, "*", `"0", "3"`, ""} { // each import makes the next version
+		got := put(match, document)
+		if want := api.VersionTag(uint64(version) + 2); got.status != 200 || got.header.Get("ETag") != want {
+			t.Errorf("expecting %s: %d %s, ETag %s, want %s", match, got.status, got.body, got.header.Get("ETag"), want)
+		}
+	}
+	told := ask(t, s, request{method: "PUT", path: "/v1/map?dry_run=true", body: document, header: asJSON})
+	if m := must[*topology.Map](t, "map")(cluster.Map(t.Context())); told.status != 200 || told.header.Get("ETag") != "" || m.Version() != 5 {
+		t.Errorf("a rehearsal made version %d: %d %s", m.Version(), told.status, told.body)
+	}
+	if got := ask(t, s, request{method: "PUT", path: "/v1/map?dry_run=maybe", body: document, header: asJSON}); got.status != 400 {
+		t.Errorf("a parameter that is neither true nor false: %d", got.status)
+	}
+}
+
+// overtaken is a cluster whose map changes between the look at If-Match and the import.
+type overtaken struct{ *control.Cluster }
+
+func (overtaken) Import(context.Context, api.ImportMap) (api.MapChanged, error) {
+	return api.MapChanged{}, &store.ConflictError{Base: 1, Current: 2}
+}
+
+func TestAnImportThatIsOvertaken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	cluster := startCluster(t)
+	must[api.MapChanged](t, "create")(cluster.Create(t.Context()))
+	s := newServer(t, Config{Cluster: overtaken{cluster}})
+	for match, status := range map[string]int{`"1"`: 412, "": 409} {
+		got := ask(t, s, request{method: "PUT", path: "/v1/map", body: "{}", header: map[string]string{"Content-Type": "application/json", "If-Match": match}})
+		if got.status != status || errorIn(t, got).Code != "conflict" {
+			t.Errorf("expecting %q: %d %s, want %d", match, got.status, got.body, status)
+		}
 	}
 }
 

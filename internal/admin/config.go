@@ -24,12 +24,9 @@ type Config struct {
 	Cluster Cluster
 	// Ready returns nil when the process may be sent work. Default: it asks the cluster whether a map is applied.
 	Ready func() error
-	// Token is what callers must send, except for health and readiness; without one everybody may call who can connect.
-	// Default: none.
+	// Token is what callers must send, except for health and readiness; without one everybody may call who can connect and
+	// names the server by an address or as localhost. Default: none.
 	Token string
-	// Hosts are names, beside localhost and plain addresses, under which callers may know the server while there is no
-	// token. Default: none.
-	Hosts []string
 	// TLS makes the server answer over https; it must hold a certificate. Default: plain http.
 	TLS *tls.Config
 	// Registry is where the metrics of the process are, and where those of the server go. Default: a new one.

@@ -47,6 +47,25 @@ func methodNotAllowed(method string, allowed []string) *refusal {
 	return refuse(http.StatusMethodNotAllowed, api.CodeMethod, fmt.Sprintf("%s cannot be done here: use %s", quote(method), strings.Join(allowed, ", ")))
 }
 
+// otherVersion answers who expected another version of the map to be in force.
+func otherVersion(message string) *refusal {
+	return refuse(http.StatusPreconditionFailed, api.CodeConflict, message).withHint(lookAgain)
+}
+
+// notReady answers who asks whether work may be sent here, and why not.
+func notReady(err error) *refusal {
+	if errors.Is(err, store.ErrNoMap) {
+		return refuse(http.StatusServiceUnavailable, api.CodeUnavailable, "not ready: "+store.ErrNoMap.Error()).withHint(getAMap)
+	}
+	return refuse(http.StatusServiceUnavailable, api.CodeUnavailable, "not ready: "+err.Error())
+}
+
+// Hints that several answers have.
+const (
+	getAMap   = "A new cluster: 'cleave map create'. One that had a map: 'cleave map import FILE' or 'cleave map rebuild --shard host:port'."
+	lookAgain = "Somebody else was faster: look again, and decide again."
+)
+
 // quote shows what a stranger sent: bounded, and with no byte that a terminal would obey.
 func quote(text string) string {
 	const enough = 200
@@ -68,10 +87,10 @@ var kinds = []struct {
 	{is(store.ErrExists), http.StatusConflict, api.CodeExists, ""},
 	{has[*topology.InUseError], http.StatusConflict, api.CodeInUse, ""},
 	{has[*topology.NewerSchemaError], http.StatusConflict, api.CodeNewerSchema, "Ask a process of the newer version, or upgrade this one."},
-	{is(store.ErrNoMap), http.StatusConflict, api.CodeNoMap, "A new cluster: 'cleave map create'. One that had a map: 'cleave map import FILE' or 'cleave map rebuild --shard host:port'."},
+	{is(store.ErrNoMap), http.StatusConflict, api.CodeNoMap, getAMap},
 	{is(topology.ErrNoActiveShard), http.StatusUnprocessableEntity, api.CodeRefused, "Add a shard first: 'cleave shard add NAME --address host:port'."},
-	{has[*store.StaleError], http.StatusConflict, api.CodeConflict, "Somebody else was faster: look again, and decide again."},
-	{is(store.ErrConflict), http.StatusConflict, api.CodeConflict, "Somebody else was faster: look again, and decide again."},
+	{has[*store.StaleError], http.StatusConflict, api.CodeConflict, lookAgain},
+	{is(store.ErrConflict), http.StatusConflict, api.CodeConflict, lookAgain},
 	{is(store.ErrOutcomeUnknown), http.StatusServiceUnavailable, api.CodeUnavailable, "Look before you ask again: the change may have been made."},
 	{is(store.ErrUnavailable), http.StatusServiceUnavailable, api.CodeUnavailable, "Nothing was changed. Look at the members of etcd, and try again."},
 	{is(context.DeadlineExceeded), http.StatusGatewayTimeout, api.CodeTimeout, "Look before you ask again: the change may have been made."},

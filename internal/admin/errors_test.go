@@ -83,6 +83,19 @@ func TestEveryOperationPassesErrorsOn(t *testing.T) {
 	}
 }
 
+// TestReadinessSaysWhyNotOnce: whoever wraps the want of a map says the same again.
+func TestReadinessSaysWhyNotOnce(t *testing.T) {
+	for want, err := range map[string]error{
+		"not ready: there is no shard map yet": fmt.Errorf("no shard map yet: %w", store.ErrNoMap),
+		"not ready: it is broken":              errBroken,
+	} {
+		got := ask(t, newServer(t, Config{Ready: func() error { return err }}), request{method: "GET", path: "/readyz"})
+		if answered := errorIn(t, got); got.status != 503 || answered.Message != want {
+			t.Errorf("answered %d %q, want %q", got.status, answered.Message, want)
+		}
+	}
+}
+
 // TestListsAreNeverNull: a cluster that has nothing to list gives empty lists.
 func TestListsAreNeverNull(t *testing.T) {
 	s := newServer(t, Config{Cluster: failing{}})

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
@@ -27,7 +26,7 @@ func (s *Server) guard(r route, request *http.Request) error {
 		if !s.hasToken(request) {
 			return unauthenticated()
 		}
-	} else if !s.knowsHost(request.Host) {
+	} else if !isThisMachine(request.Host) {
 		return refuse(http.StatusForbidden, api.CodeForbidden, "the server is not known as "+quote(request.Host)).
 			withHint("Call it by address or as localhost, or set a token.")
 	}
@@ -44,9 +43,9 @@ func (s *Server) hasToken(request *http.Request) bool {
 	return subtle.ConstantTimeCompare(digest[:], s.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
-// knowsHost tells whether the name in the Host header can only have come from somebody who means this server: a plain
-// address, which no resolver can have bent, this machine, or a name from the configuration.
-func (s *Server) knowsHost(host string) bool {
+// isThisMachine tells whether the name in the Host header can only have come from somebody who means this server: a plain
+// address, which no resolver can have bent, or localhost.
+func isThisMachine(host string) bool {
 	name := host
 	if split, _, err := net.SplitHostPort(host); err == nil {
 		name = split
@@ -56,8 +55,7 @@ func (s *Server) knowsHost(host string) bool {
 		return true
 	}
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
-	return name == "localhost" || strings.HasSuffix(name, ".localhost") ||
-		slices.ContainsFunc(s.config.Hosts, func(known string) bool { return strings.EqualFold(known, name) })
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }
 
 // checkContentType asks for JSON wherever a body is taken.

@@ -2,6 +2,8 @@ package admin
 
 import (
 	_ "embed"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -12,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -26,7 +29,7 @@ func (s *Server) getHealth(w http.ResponseWriter, _ *http.Request) error {
 
 func (s *Server) getReadiness(w http.ResponseWriter, _ *http.Request) error {
 	if err := s.config.Ready(); err != nil {
-		return refuse(http.StatusServiceUnavailable, api.CodeUnavailable, "not ready: "+err.Error())
+		return notReady(err)
 	}
 	return reply(w, http.StatusOK, api.Health{Status: "ok"})
 }
@@ -67,7 +70,7 @@ func (s *Server) getMap(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tag := strconv.Quote(strconv.FormatUint(m.Version(), 10))
+	tag := api.VersionTag(m.Version())
 	w.Header().Set("ETag", tag)
 	w.Header().Set("Cache-Control", "no-cache") // it may be kept, if asked for again each time
 	if holds(r.Header.Get("If-None-Match"), tag) {
@@ -100,21 +103,72 @@ func (s *Server) createMap(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) importMap(w http.ResponseWriter, r *http.Request) error {
-	document, err := io.ReadAll(r.Body)
-	if err != nil {
-		return badBody(err)
-	}
-	changed, err := s.config.Cluster.Import(r.Context(), document)
+	request, err := s.importRequest(r)
 	if err != nil {
 		return err
 	}
+	changed, err := s.config.Cluster.Import(r.Context(), request)
+	if errors.Is(err, store.ErrConflict) && request.IfVersion > 0 {
+		return otherVersion(err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	if changed.MapVersion > 0 {
+		w.Header().Set("ETag", api.VersionTag(changed.MapVersion))
+	}
 	return reply(w, http.StatusOK, changed)
+}
+
+func (s *Server) importRequest(r *http.Request) (request api.ImportMap, err error) {
+	parameters := r.URL.Query()
+	if request.DryRun, err = flagIn(parameters, "dry_run"); err != nil {
+		return request, err
+	}
+	if request.Force, err = flagIn(parameters, "force"); err != nil {
+		return request, err
+	}
+	if request.IfVersion, err = s.expectedVersion(r); err != nil {
+		return request, err
+	}
+	if request.Document, err = io.ReadAll(r.Body); err != nil {
+		return request, badBody(err)
+	}
+	return request, nil
+}
+
+// expectedVersion reads If-Match: the version that must be in force still when the change is made, 0 if the caller does not
+// mind. Tags that cannot fit are refused at once.
+func (s *Server) expectedVersion(r *http.Request) (uint64, error) {
+	expected := strings.Join(r.Header.Values("If-Match"), ",")
+	if expected == "" {
+		return 0, nil
+	}
+	m, err := s.config.Cluster.Map(r.Context())
+	if errors.Is(err, store.ErrNoMap) {
+		return 0, otherVersion("there is no shard map, so it is not at the version that was expected")
+	}
+	if err != nil {
+		return 0, err
+	}
+	// A weak tag fits nothing here: it does not promise that the map is the same.
+	for one := range strings.SplitSeq(expected, ",") {
+		if one = strings.TrimSpace(one); one == "*" || one == api.VersionTag(m.Version()) {
+			return m.Version(), nil
+		}
+	}
+	return 0, otherVersion(fmt.Sprintf("the shard map is at version %d, not at the one that was expected", m.Version()))
 }
 
 func (s *Server) rebuildMap(w http.ResponseWriter, r *http.Request) error {
 	request, err := decode[api.RebuildMap](r)
 	if err != nil {
 		return err
+	}
+	for i := range request.Shards {
+		if s := &request.Shards[i]; s.Name == "" {
+			s.Name = s.Primary.Address // what cannot be asked is reported by its name, and its record has the real one
+		}
 	}
 	rebuilt, err := s.config.Cluster.Rebuild(r.Context(), request)
 	if err != nil {

@@ -33,7 +33,7 @@ func (f failing) Shards(context.Context) ([]api.ShardStatus, error) {
 	return nil, f.err
 }
 
-func (f failing) Import(context.Context, []byte) (api.MapChanged, error) {
+func (f failing) Import(context.Context, api.ImportMap) (api.MapChanged, error) {
 	return api.MapChanged{}, f.err
 }
 

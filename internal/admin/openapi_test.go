@@ -109,7 +109,7 @@ func TestDescriptionHasEveryField(t *testing.T) {
 
 // TestEveryTypeIsDescribed: a type that is added to package api is not forgotten above.
 func TestEveryTypeIsDescribed(t *testing.T) {
-	notSent := []string{"Client", "RequestError", "UnreachableError"}
+	notSent := []string{"Client", "RequestError", "UnreachableError", "ImportMap"} // the last is a document and parameters
 	for name := range apiSource(t).structs {
 		_, answered := answers[name]
 		_, taken := asked[name]

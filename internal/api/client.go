@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/topology"
@@ -89,14 +91,33 @@ func (c *Client) CreateMap(ctx context.Context) (MapChanged, error) {
 	return send[MapChanged](ctx, c, http.MethodPost, "/v1/map", struct{}{})
 }
 
-// ImportMap puts a map in force, given as its document.
-func (c *Client) ImportMap(ctx context.Context, document []byte) (MapChanged, error) {
+// ImportMap puts a map in force, or tells what that would change.
+func (c *Client) ImportMap(ctx context.Context, request ImportMap) (MapChanged, error) {
 	var compact bytes.Buffer // the blanks that people need would count against the limit
-	if err := json.Compact(&compact, document); err != nil {
+	if err := json.Compact(&compact, request.Document); err != nil {
 		return MapChanged{}, fmt.Errorf("read the shard map: %w", err)
 	}
-	return sendBytes[MapChanged](ctx, c, http.MethodPut, "/v1/map", compact.Bytes())
+	parameters := url.Values{}
+	if request.DryRun {
+		parameters.Set("dry_run", "true")
+	}
+	if request.Force {
+		parameters.Set("force", "true")
+	}
+	path := "/v1/map"
+	if len(parameters) > 0 {
+		path += "?" + parameters.Encode()
+	}
+	var header http.Header
+	if request.IfVersion > 0 {
+		header = http.Header{"If-Match": {VersionTag(request.IfVersion)}}
+	}
+	content, err := c.callWith(ctx, header, http.MethodPut, path, compact.Bytes())
+	return readAnswer[MapChanged](c, content, err)
 }
+
+// VersionTag is the ETag of a version of the map.
+func VersionTag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }
 
 // RebuildMap makes the map anew from what the shards have recorded.
 func (c *Client) RebuildMap(ctx context.Context, request RebuildMap) (RebuiltMap, error) {
@@ -178,8 +199,13 @@ func send[T any](ctx context.Context, c *Client, method, path string, request an
 }
 
 func sendBytes[T any](ctx context.Context, c *Client, method, path string, body []byte) (T, error) {
-	var answer T
 	content, err := c.call(ctx, method, path, body)
+	return readAnswer[T](c, content, err)
+}
+
+// readAnswer decodes what a call gave, unless it failed.
+func readAnswer[T any](c *Client, content []byte, err error) (T, error) {
+	var answer T
 	if err != nil {
 		return answer, err
 	}
@@ -191,10 +217,16 @@ func sendBytes[T any](ctx context.Context, c *Client, method, path string, body 
 
 // call sends a request and returns the body of the answer, or the error that it is.
 func (c *Client) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	return c.callWith(ctx, nil, method, path, body)
+}
+
+// callWith is call with more in the head of the request.
+func (c *Client) callWith(ctx context.Context, header http.Header, method, path string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.baseURL()+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", c.baseURL(), err)
 	}
+	maps.Copy(request.Header, header)
 	request.Header.Set("Accept", "application/json")
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")

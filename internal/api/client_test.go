@@ -115,10 +115,32 @@ func TestWhatIsSent(t *testing.T) {
 	if r.Header.Get("Authorization") != "Bearer s3cret" || r.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("sent %v", r.Header)
 	}
-	if _, err := client.ImportMap(t.Context(), []byte("{ \"a\" : [ 1, 2 ] }\n")); err != nil || server.content != `{"a":[1,2]}` {
-		t.Errorf("sent %q, %v", server.content, err)
+}
+
+func TestHowAnImportIsSent(t *testing.T) {
+	server := &answering{status: 200, body: `{"map_version": 8, "changes": ["a line"]}`}
+	client := clientOf(t, server)
+	document := []byte("{ \"a\" : [ 1, 2 ] }\n")
+	for _, c := range []struct {
+		request     api.ImportMap
+		path, match string
+	}{
+		{api.ImportMap{Document: document}, "/v1/map", ""},
+		{api.ImportMap{Document: document, IfVersion: 7}, "/v1/map", `"7"`},
+		{api.ImportMap{Document: document, DryRun: true}, "/v1/map?dry_run=true", ""},
+		{api.ImportMap{Document: document, IfVersion: 7, Force: true, DryRun: true}, "/v1/map?dry_run=true&force=true", `"7"`},
+	} {
+		changed, err := client.ImportMap(t.Context(), c.request)
+		if err != nil || changed.MapVersion != 8 || len(changed.Changes) != 1 {
+			t.Errorf("%s: answered %+v, %v", c.path, changed, err)
+		}
+		r := server.request
+		if r.Method != http.MethodPut || r.RequestURI != c.path || r.Header.Get("If-Match") != c.match || server.content != `{"a":[1,2]}` {
+			t.Errorf("sent %s %s, If-Match %s, %s; want %s, If-Match %s", r.Method, r.RequestURI, r.Header.Get("If-Match"), server.content, c.path, c.match)
+		}
 	}
-	if _, err := client.ImportMap(t.Context(), []byte("{")); err == nil {
+	server.request = nil
+	if _, err := client.ImportMap(t.Context(), api.ImportMap{Document: []byte("{")}); err == nil || server.request != nil {
 		t.Error("half a document was sent")
 	}
 }
@@ -158,7 +180,7 @@ func mapWithKeyspaces(t *testing.T) *topology.Map {
 		t.Fatal(err)
 	}
 	hashed := topology.NewKeyspaceSpec("hashed", topology.ByHash, -5, "bigint", "text")
-	hashed.Ranges = []topology.RangeSpec{{Shard: "two"}, {From: topology.Point{"4"}, Shard: "one"}}
+	hashed.Ranges = []topology.RangeSpec{{Shard: "two"}, {From: topology.Point{"4000000000000000"}, Shard: "one"}}
 	hashed.Pins = []topology.PinSpec{{Key: topology.Point{"7", "x"}, Shard: "three"}}
 	ranged := topology.NewKeyspaceSpec("ranged", topology.ByRange, 0, "date")
 	ranged.Ranges = []topology.RangeSpec{{Shard: "one"}, {From: topology.Point{"2020-01-01"}, Shard: "two"}, {From: topology.Point{"2021-01-01"}, Shard: "one"}}

@@ -180,9 +180,23 @@ type KeyspaceChanged struct {
 
 // MapChanged is the answer to a change of the whole map.
 type MapChanged struct {
-	MapVersion uint64    `json:"map_version"`
-	Cluster    string    `json:"cluster"`
-	Findings   []Finding `json:"findings,omitempty"`
+	MapVersion uint64 `json:"map_version"`
+	Cluster    string `json:"cluster"`
+	// Changes are what an import changes, or would change, a line each for people: above all what gets another owner.
+	Changes  []string  `json:"changes,omitempty"`
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// ImportMap asks for a map to be put in force. It has no JSON form: the document is sent as it is, and the rest beside it.
+type ImportMap struct {
+	// Document is the map.
+	Document []byte
+	// IfVersion is the version that must be in force, or nothing is imported. 0: whatever is.
+	IfVersion uint64
+	// DryRun only tells what would change.
+	DryRun bool
+	// Force takes a map that looks for data elsewhere than it is; otherwise such a map is refused.
+	Force bool
 }
 
 // RebuildMap asks for the map to be made anew from what the shards have recorded.
@@ -192,6 +206,9 @@ type RebuildMap struct {
 	Shards []topology.ShardSpec `json:"shards,omitempty"`
 	// Apply puts the rebuilt map in force; otherwise it is only shown.
 	Apply bool `json:"apply,omitempty"`
+	// AllowOlder takes shards at their word that have recorded an older version of the map than others; otherwise such a
+	// record is refused where it alone would decide who owns something.
+	AllowOlder bool `json:"allow_older,omitempty"`
 }
 
 // RebuiltMap is what the shards' records give.

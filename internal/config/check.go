@@ -44,13 +44,14 @@ func (k *checker) refuse(field, format string, args ...any) {
 	k.found.add(k.config.Origin(field).Place, field, format, args...)
 }
 
-// miss notes that a field must be set because of what another one says; the other's place is where to look.
-func (k *checker) miss(field, cause, format string, args ...any) {
+// clash notes that a field is wrong because of what another one says. The other's place is where to look if this one is a
+// default.
+func (k *checker) clash(field, cause, format string, args ...any) {
 	place := k.config.Origin(field).Place
 	if place == "" {
 		place = k.config.Origin(cause).Place
 	}
-	k.found.add(place, field, format, args...)
+	k.found.addAbout(cause, place, field, format, args...)
 }
 
 var (
@@ -72,7 +73,7 @@ func (k *checker) listen() {
 	k.address("listen", k.config.Listen)
 	k.address("http.listen", k.config.HTTP.Listen)
 	if k.config.Listen == k.config.HTTP.Listen && !strings.HasSuffix(k.config.Listen, ":0") {
-		k.refuse("http.listen", "listen has the same address %s: give each its own port", k.config.Listen)
+		k.clash("http.listen", "listen", "listen has the same address %s: give each its own port", k.config.Listen)
 	}
 }
 
@@ -105,10 +106,10 @@ func (k *checker) etcd() {
 	etcd := k.config.Etcd
 	k.endpoints()
 	if etcd.Username != "" && etcd.Password.IsZero() {
-		k.miss("etcd.password", "etcd.username", "user %q needs a password: refer to it as {file: /path} or {env: NAME}", etcd.Username)
+		k.clash("etcd.password", "etcd.username", "user %q needs a password: refer to it as {file: /path} or {env: NAME}", etcd.Username)
 	}
 	if etcd.Username == "" && !etcd.Password.IsZero() {
-		k.miss("etcd.username", "etcd.password", "there is a password and no user: name the user, or remove etcd.password")
+		k.clash("etcd.username", "etcd.password", "there is a password and no user: name the user, or remove etcd.password")
 	}
 	k.pair("etcd.tls.cert_file", etcd.TLS.CertFile, "etcd.tls.key_file", etcd.TLS.KeyFile)
 	k.positive("etcd.request_timeout", etcd.RequestTimeout)
@@ -140,17 +141,17 @@ func (k *checker) http() {
 	http := k.config.HTTP
 	k.pair("http.tls.cert_file", http.TLS.CertFile, "http.tls.key_file", http.TLS.KeyFile)
 	if http.TLS.ClientCAFile != "" && http.TLS.CertFile == "" {
-		k.miss("http.tls.cert_file", "http.tls.client_ca_file", "callers show certificates only over https: name a certificate and its key, or remove http.tls.client_ca_file")
+		k.clash("http.tls.cert_file", "http.tls.client_ca_file", "callers show certificates only over https: name a certificate and its key, or remove http.tls.client_ca_file")
 	}
 	if _, _, err := net.SplitHostPort(http.Listen); err != nil || isLoopback(http.Listen) {
 		return
 	}
 	const reached = "other machines reach http.listen %s"
 	if http.Token.IsZero() {
-		k.miss("http.token", "http.listen", reached+": refer to a token as {file: /path} or {env: NAME}, or listen on 127.0.0.1", http.Listen)
+		k.clash("http.token", "http.listen", reached+": refer to a token as {file: /path} or {env: NAME}, or listen on 127.0.0.1", http.Listen)
 	}
 	if http.TLS.CertFile == "" && http.TLS.KeyFile == "" {
-		k.miss("http.tls.cert_file", "http.listen", reached+": name a certificate and its key, so that the token is not sent in the clear, or listen on 127.0.0.1", http.Listen)
+		k.clash("http.tls.cert_file", "http.listen", reached+": name a certificate and its key, so that the token is not sent in the clear, or listen on 127.0.0.1", http.Listen)
 	}
 }
 
@@ -166,7 +167,7 @@ func (k *checker) shards() {
 	case SSLDisable, SSLRequire, SSLVerifyFull:
 	case SSLVerifyCA:
 		if shards.RootCAFile == "" {
-			k.miss("shards.root_ca_file", "shards.sslmode", "sslmode verify-ca needs an authority of your own, for a public one vouches for anybody: name its file, or use verify-full")
+			k.clash("shards.root_ca_file", "shards.sslmode", "sslmode verify-ca needs an authority of your own, for a public one vouches for anybody: name its file, or use verify-full")
 		}
 	case "allow", "prefer":
 		k.refuse("shards.sslmode", "%s falls back to plain text in silence: use verify-full, or disable if that is meant", shards.SSLMode)
@@ -181,7 +182,7 @@ func (k *checker) health() {
 	k.positive("health.interval", health.Interval)
 	k.positive("health.timeout", health.Timeout)
 	if health.Interval > 0 && health.Timeout > health.Interval {
-		k.refuse("health.timeout", "%v is longer than health.interval %v: one look must end before the next begins", health.Timeout, health.Interval)
+		k.clash("health.timeout", "health.interval", "%v is longer than health.interval %v: one look must end before the next begins", health.Timeout, health.Interval)
 	}
 }
 
@@ -205,10 +206,10 @@ func (k *checker) oneOf(field, value string, allowed ...string) {
 // pair asks for both of two fields or none.
 func (k *checker) pair(a, aValue, b, bValue string) {
 	if aValue != "" && bValue == "" {
-		k.miss(b, a, "%s is set: this is needed too", a)
+		k.clash(b, a, "%s is set: this is needed too", a)
 	}
 	if bValue != "" && aValue == "" {
-		k.miss(a, b, "%s is set: this is needed too", b)
+		k.clash(a, b, "%s is set: this is needed too", b)
 	}
 }
 

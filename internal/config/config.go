@@ -15,7 +15,7 @@ import (
 type Config struct {
 	Cluster    string `yaml:"cluster" doc:"Name of the cluster: everything it keeps in etcd stands under /cleave/NAME/."`
 	RouterName string `yaml:"router_name" default:"the host name" example:"router-1" doc:"Name of this process among those of the cluster; no two may share one."`
-	Listen     string `yaml:"listen" doc:"Address of the PostgreSQL front door. Reserved: the router that will answer there is not built yet, and nothing listens."`
+	Listen     string `yaml:"listen" doc:"Address of the PostgreSQL front door. The router that will serve there is not built yet: until then clients are answered with an error that says where the shards are."`
 	Etcd       Etcd   `yaml:"etcd" doc:"Where the shard map is kept."`
 	HTTP       HTTP   `yaml:"http" doc:"The HTTP API."`
 	Shards     Shards `yaml:"shards" doc:"How to log in to shards, where the shard map does not say otherwise for one."`

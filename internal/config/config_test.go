@@ -218,7 +218,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"port":               {"listen: 127.0.0.1:70000\n", nil, []string{`cleave.yaml:1: listen: "127.0.0.1:70000" is no address`}},
 		"port with zero":     {"listen: 127.0.0.1:06432\n", nil, []string{`cleave.yaml:1: listen: "127.0.0.1:06432": write the port as 6432`}},
 		"URL to listen":      {"http: {listen: 'http://127.0.0.1:80'}\n", nil, []string{`cleave.yaml:1: http.listen: "http://127.0.0.1:80" is no address`}},
-		"one address":        {"listen: 127.0.0.1:8432\n", nil, []string{"http.listen: listen has the same address 127.0.0.1:8432: give each its own port"}},
+		"one address":        {"listen: 127.0.0.1:8432\n", nil, []string{"cleave.yaml:1: http.listen: listen has the same address 127.0.0.1:8432: give each its own port"}},
 		"no endpoints":       {"etcd: {endpoints: []}\n", nil, []string{"cleave.yaml:1: etcd.endpoints: there are none"}},
 		"endpoints": {
 			"etcd: {endpoints: ['a:1', 'http://a', 'ftp://a:1', 'http://a:1/x', 'http://a:1?x', '%']}\n", nil,
@@ -259,7 +259,24 @@ func TestWhatIsRefused(t *testing.T) {
 			"cluser: a\nhttp:\n  listen: 0.0.0.0:8432\n  tokn: env:T\nlog:\n  level: loud\n", []string{"CLEAVE_ETCD_LEASE_TTL=long"},
 			[]string{
 				"cleave.yaml:1: cluser:", "cleave.yaml:4: http.tokn: there is no such field: did you mean http.token?",
-				"CLEAVE_ETCD_LEASE_TTL: etcd.lease_ttl:", "cleave.yaml:6: log.level:",
+				"CLEAVE_ETCD_LEASE_TTL: etcd.lease_ttl:", "cleave.yaml:3: http.tls.cert_file: other machines reach", "cleave.yaml:6: log.level:",
+			},
+		},
+		"a value beside an unknown field": {
+			"shards:\n  sslmode: on\n  pasword: env:P\netcd:\n  lease_ttl: 1s\n  tls:\n    cafile: /x\n", nil,
+			[]string{
+				"cleave.yaml:3: shards.pasword: there is no such field: did you mean shards.password?",
+				"cleave.yaml:7: etcd.tls.cafile: there is no such field: did you mean etcd.tls.ca_file?",
+				"cleave.yaml:5: etcd.lease_ttl: 1s is no time", `cleave.yaml:2: shards.sslmode: "on" is not known`,
+			},
+		},
+		"a section that was not understood": {"etcd: yes\n", []string{"CLEAVE_ETCD_USERNAME=a"}, []string{"cleave.yaml:1: etcd: it is a section"}},
+		"nothing follows from what was not understood": {
+			"health:\n  interval: 1\n  timeout: 5s\netcd:\n  user: a\n  password: env:P\nshards:\n  sslmode: verify-ca\n  root_ca_fil: /ca\nhttp: yes\n", nil,
+			[]string{
+				`cleave.yaml:2: health.interval: "1" is not a duration`, "cleave.yaml:5: etcd.user: there is no such field",
+				"cleave.yaml:9: shards.root_ca_fil: there is no such field: did you mean shards.root_ca_file?", "cleave.yaml:10: http: it is a section",
+				"cleave.yaml:6: etcd.username: there is a password and no user",
 			},
 		},
 	} {
@@ -352,7 +369,7 @@ func TestWarnings(t *testing.T) {
 	open, closed := write("open", 0o644), write("closed", 0o600)
 	t.Setenv("SET_IN_THIS_TEST", "hunter2")
 	for name, of := range map[string]problems{
-		"front door":       {"listen: 127.0.0.1:1\n", nil, []string{"cleave.yaml:1: listen: nothing listens there yet"}},
+		"front door":       {"listen: 127.0.0.1:1\n", nil, nil},
 		"plain etcd":       {"etcd: {endpoints: ['http://10.0.0.1:2379', 'http://127.0.0.1:2379', 'https://10.0.0.1:2379']}\n", nil, []string{"cleave.yaml:1: etcd.endpoints: http://10.0.0.1:2379 is not encrypted"}},
 		"disable":          {"shards: {sslmode: disable}\n", nil, []string{"cleave.yaml:1: shards.sslmode: connections to shards are not encrypted"}},
 		"require":          {"", []string{"CLEAVE_SHARDS_SSLMODE=require"}, []string{"CLEAVE_SHARDS_SSLMODE: shards.sslmode: require encrypts but takes any server"}},

@@ -107,7 +107,8 @@ func (r *fileReader) entry(section string, key, value ast.Node) {
 	e, ok := schema.find(path)
 	switch {
 	case !ok:
-		r.problems.add(r.place(key), path, "there is no such field%s", suggestField(path, section))
+		meant, suggestion := suggestField(path, section)
+		r.problems.addAbout(meant, r.place(key), path, "there is no such field: %s", suggestion)
 	case e.section:
 		r.section(path, value)
 	case !isNothing(value):
@@ -119,13 +120,14 @@ func (r *fileReader) entry(section string, key, value ast.Node) {
 	}
 }
 
-// suggestField is the end of a sentence about a field that does not exist.
-func suggestField(unknown, section string) string {
+// suggestField returns the field that was probably meant by one that does not exist, or else the path of that one, and the
+// end of a sentence about it.
+func suggestField(unknown, section string) (meant, suggestion string) {
 	known := schema.paths(section)
 	if path, ok := nearest(unknown, known); ok {
-		return fmt.Sprintf(": did you mean %s?", path)
+		return path, fmt.Sprintf("did you mean %s?", path)
 	}
-	return ": known here are " + strings.Join(known, ", ")
+	return unknown, "known here are " + strings.Join(known, ", ")
 }
 
 // isNothing tells whether only a name stands there, as of a section whose fields are all commented out.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -10,6 +11,9 @@ type Problem struct {
 	Place   string // file and line, or environment variable; empty where the value is a default
 	Field   string // its path; empty if it is about the file as a whole
 	Message string // what is wrong and what to do
+
+	// about are other fields that it has to do with: the one whose value makes this one wrong, or the one that was meant.
+	about []string
 }
 
 // String is one line.
@@ -43,25 +47,31 @@ func (all Problems) err() error {
 }
 
 func (all *Problems) add(place, field, format string, args ...any) {
-	*all = append(*all, Problem{place, field, fmt.Sprintf(format, args...)})
+	*all = append(*all, Problem{Place: place, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// outside returns the problems in other parts of the file than these others are in: what is wrong with a field that could
-// not be read is only that.
-func (all Problems) outside(others Problems) Problems {
-	part := func(p Problem) string {
-		first, _, _ := strings.Cut(p.Field, ".")
-		return first
-	}
-	taken := map[string]bool{}
-	for _, p := range others {
-		taken[part(p)] = true
-	}
-	var rest Problems
-	for _, p := range all {
-		if !taken[part(p)] {
-			rest = append(rest, p)
+// addAbout adds a problem that has to do with another field too.
+func (all *Problems) addAbout(other, place, field, format string, args ...any) {
+	all.add(place, field, format, args...)
+	(*all)[len(*all)-1].about = []string{other}
+}
+
+// outside returns the problems that have nothing to do with fields that could not be read: of those it is only known that
+// they could not, and what is asked of their values, or of others because of them, may be answered by what was meant.
+func (all Problems) outside(unread Problems) Problems {
+	return slices.DeleteFunc(slices.Clone(all), func(p Problem) bool {
+		return slices.ContainsFunc(unread, p.concerns)
+	})
+}
+
+// concerns tells whether both have to do with one field, or one of them with a section that the other's field is in.
+func (p Problem) concerns(other Problem) bool {
+	for _, field := range append(p.about, p.Field) {
+		for _, wrong := range append(other.about, other.Field) {
+			if field == wrong || strings.HasPrefix(field, wrong+".") {
+				return true
+			}
 		}
 	}
-	return rest
+	return false
 }

@@ -13,7 +13,6 @@ import (
 // this machine too: at files that cannot be read here, and at those that everybody can read.
 func (c Config) Warnings() []string {
 	w := warner{config: &c, lines: slices.Clone(c.warnings)}
-	w.frontDoor()
 	w.etcd()
 	w.shards()
 	w.files()
@@ -32,12 +31,6 @@ func (w *warner) warn(field, format string, args ...any) {
 	var one Problems
 	one.add(w.config.Origin(field).Place, field, format, args...)
 	w.lines = append(w.lines, one.Error())
-}
-
-func (w *warner) frontDoor() {
-	if w.config.Origin("listen").Source != FromDefault {
-		w.warn("listen", "nothing listens there yet: the router that will is not built")
-	}
 }
 
 func (w *warner) etcd() {

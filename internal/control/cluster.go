@@ -58,8 +58,9 @@ func (c Config) withDefaults() Config {
 type Provisioner interface {
 	// Provision starts a server for a new shard and returns the description with its addresses filled in.
 	Provision(ctx context.Context, spec topology.ShardSpec) (topology.ShardSpec, error)
-	// Retire removes the server of a shard that is in the map no more, if Provision made it.
-	Retire(ctx context.Context, name string) error
+	// Retire removes the server of a shard that is in the map no more, if Provision made it. It says where the data were
+	// kept, if there was something in them.
+	Retire(ctx context.Context, name string) (kept string, err error)
 }
 
 // Cluster has the operations on a cluster.
@@ -98,13 +99,15 @@ func (c *Cluster) Run(ctx context.Context) {
 	loops.Wait()
 }
 
-// Map returns the newest map. While etcd is away it is the last one known, and if none is known the reason.
+// Map returns the newest map. While etcd is away, or has lost it, that is the last one known; if none is known, the reason.
 func (c *Cluster) Map(ctx context.Context) (*topology.Map, error) {
+	last := c.config.Follower.Map()
+	if last != nil && !c.config.Follower.Status().Connected {
+		return last, nil // asking would only take time
+	}
 	m, err := c.config.Store.Map(ctx)
-	if errors.Is(err, store.ErrUnavailable) {
-		if last := c.config.Follower.Map(); last != nil {
-			return last, nil
-		}
+	if last != nil && (errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNoMap)) {
+		return last, nil
 	}
 	return m, err
 }

@@ -377,7 +377,7 @@ func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
 	}
 	latest := p.follower.Map().Version()
 	eventually(t, "all shards have recorded the map", p.settled)
-	imported, err := p.Import(t.Context(), backup)
+	imported, err := p.Import(t.Context(), api.ImportMap{Document: backup})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +389,7 @@ func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
 	// Etcd is lost, the backup is old: the shards know how far it had come.
 	p.stop()
 	anew := startProcess(t, startEtcd(t), nil)
-	again, err := anew.Import(t.Context(), backup)
+	again, err := anew.Import(t.Context(), api.ImportMap{Document: backup})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,10 +399,10 @@ func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
 	// Another cluster's map is not taken.
 	var invalid *InvalidError
 	other := strings.ReplaceAll(string(backup), again.Cluster, "00000000-0000-4000-8000-000000000000")
-	if _, err := anew.Import(t.Context(), []byte(other)); !errors.As(err, &invalid) {
+	if _, err := anew.Import(t.Context(), api.ImportMap{Document: []byte(other)}); !errors.As(err, &invalid) {
 		t.Errorf("another cluster's map was imported: %v", err)
 	}
-	if _, err := anew.Import(t.Context(), []byte("{")); !errors.As(err, &invalid) {
+	if _, err := anew.Import(t.Context(), api.ImportMap{Document: []byte("{")}); !errors.As(err, &invalid) {
 		t.Errorf("half a map was imported: %v", err)
 	}
 }
@@ -422,7 +422,7 @@ func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
 	eventually(t, "the shard has recorded the map", p.settled)
 	p.stop()
 	restored := startProcess(t, startEtcd(t), nil)
-	if err := restored.store.Replace(t.Context(), old); err != nil {
+	if err := restored.store.Create(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the old map is noticed", func() bool {
@@ -531,9 +531,9 @@ func (p *provisioner) Provision(_ context.Context, spec topology.ShardSpec) (top
 	return spec, nil
 }
 
-func (p *provisioner) Retire(_ context.Context, name string) error {
+func (p *provisioner) Retire(_ context.Context, name string) (string, error) {
 	p.retired = append(p.retired, name)
-	return nil
+	return "", nil
 }
 
 func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
@@ -584,5 +584,253 @@ func TestManyChangesAtOnceLoseNothing(t *testing.T) {
 	}
 	if len(m.Keyspaces()) != writers || m.Version() != 2+writers {
 		t.Errorf("%d keyspaces at version %d", len(m.Keyspaces()), m.Version())
+	}
+}
+
+// found says whether a refusal has this finding.
+func found(err error, code string) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && slices.ContainsFunc(refused.Findings, func(f api.Finding) bool { return f.Code == code && f.Severity == api.Problem })
+}
+
+func TestAMapThatSwapsServersIsRefused(t *testing.T) {
+	servers := pgtest.StartN(t, 3)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, servers[:2])
+	eventually(t, "all shards have recorded the map", p.settled)
+	document := p.follower.Map().Document()
+	document.Shards[0].Primary, document.Shards[1].Primary = document.Shards[1].Primary, document.Shards[0].Primary
+	if _, err := p.Import(t.Context(), api.ImportMap{Document: []byte(asJSON(t, document))}); !found(err, "other_shard") {
+		t.Errorf("%v", err)
+	}
+	document.Shards[0].Primary, document.Shards[1].Primary = document.Shards[1].Primary, document.Shards[0].Primary
+	document.Shards[1].Primary.Address = servers[2].Addr()
+	if _, err := p.Import(t.Context(), api.ImportMap{Document: []byte(asJSON(t, document))}); !found(err, "not_claimed") {
+		t.Errorf("%v", err)
+	}
+}
+
+// give moves all of a keyspace to a shard, in the map only.
+func (p *process) give(t *testing.T, keyspace, to string) {
+	t.Helper()
+	if _, err := p.change(t.Context(), func(*topology.Map) ([]topology.Change, error) {
+		return []topology.Change{topology.ReplaceRanges(keyspace, []topology.RangeSpec{{Shard: to}}, topology.Assignment{})}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestABackupThatLooksForDataElsewhereIsRefused(t *testing.T) {
+	servers := pgtest.StartN(t, 3)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, servers[:2])
+	if _, err := p.CreateKeyspace(t.Context(), api.CreateKeyspace{Name: "users"}); err != nil {
+		t.Fatal(err)
+	}
+	p.give(t, "users", "s1")
+	backup := []byte(asJSON(t, p.follower.Map().Document()))
+	add(t, p, "s3", servers[2])
+	p.give(t, "users", "s2")
+	if _, err := p.change(t.Context(), func(m *topology.Map) ([]topology.Change, error) {
+		return []topology.Change{topology.UpdateShard("s1", func(s *topology.ShardSpec) { s.MinimumVersion = m.Version() })}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all shards have recorded the map", p.settled)
+	before := p.follower.Map()
+	if _, err := p.Import(t.Context(), api.ImportMap{Document: backup}); !found(err, "owners_differ") {
+		t.Errorf("%v", err)
+	}
+	dry, err := p.Import(t.Context(), api.ImportMap{Document: backup, Force: true, DryRun: true})
+	if err != nil || dry.MapVersion != 0 || len(dry.Changes) != 1 || !strings.Contains(dry.Changes[0], "is on s1, was on s2") || p.follower.Map() != before {
+		t.Errorf("%+v, %v", dry, err)
+	}
+
+	// Without a map in force the shards' records tell the same.
+	p.stop()
+	anew := startProcess(t, startEtcd(t), nil)
+	if _, err := anew.Import(t.Context(), api.ImportMap{Document: backup}); !found(err, "owners_unknown") { // nobody asks s3
+		t.Errorf("%v", err)
+	}
+	forced, err := anew.Import(t.Context(), api.ImportMap{Document: backup, Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := anew.follower.Map()
+	if forced.MapVersion <= before.Version() || now.LastShardNumber() != before.LastShardNumber() || now.Shard("s1").MinimumVersion() != before.Shard("s1").MinimumVersion() {
+		t.Errorf("version %d after %d, last number %d, minimum version %d", forced.MapVersion, before.Version(), now.LastShardNumber(), now.Shard("s1").MinimumVersion())
+	}
+}
+
+func TestAnImportDoesNotUndoWhatItHasNotSeen(t *testing.T) {
+	servers := pgtest.StartN(t, 1)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, servers)
+	seen := p.follower.Map()
+	if _, err := p.CreateKeyspace(t.Context(), api.CreateKeyspace{Name: "users"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Import(t.Context(), api.ImportMap{Document: []byte(asJSON(t, seen.Document())), IfVersion: seen.Version(), Force: true}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("an import on top of another version: %v", err)
+	}
+	if _, err := p.replace(t.Context(), seen, seen, nil); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a change between the look and the import: %v", err)
+	}
+	if p.follower.Map().Keyspace("users") == nil {
+		t.Error("an acknowledged keyspace is gone")
+	}
+}
+
+func TestAClusterThatLostItsMapIsNotMadeAnew(t *testing.T) {
+	servers := pgtest.StartN(t, 1)
+	first := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, first, servers)
+	eventually(t, "the shard has recorded the map", first.settled)
+	registration, err := first.store.Register(t.Context(), store.Router{Name: "first", Applied: first.follower.Map().Version()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer registration.Close()
+	// Another process of another cluster name stands for one whose etcd is empty, but which hears of the living.
+	lost := startProcess(t, startEtcd(t), nil)
+	living, err := lost.store.Register(t.Context(), store.Router{Name: "living", Applied: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lost.Create(t.Context()); !found(err, "map_lost") {
+		t.Errorf("%v", err)
+	}
+	if err := living.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lost.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// A map that was made by mistake, with nothing in it, does not stand in the way.
+	shards := specsOf(first.follower.Map())
+	if _, err := lost.Rebuild(t.Context(), api.RebuildMap{Shards: shards, Apply: true}); err != nil {
+		t.Fatal(err, reasons(err))
+	}
+	m, err := lost.store.Map(t.Context())
+	if err != nil || m.Cluster() != first.follower.Map().Cluster() || m.Version() <= first.follower.Map().Version() {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOnlyReplicasAreReplicas(t *testing.T) {
+	servers := pgtest.StartN(t, 2)
+	replica := pgtest.StartReplica(t, servers[0])
+	p := startProcess(t, startEtcd(t), nil)
+	if _, err := p.Create(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wrong := request("s1", servers[0])
+	wrong.Replicas = []topology.InstanceSpec{{Address: servers[1].Addr()}}
+	if _, err := p.AddShard(t.Context(), wrong); !found(err, "not_a_replica") {
+		t.Errorf("a primary as a replica: %v", err)
+	}
+	wrong = request("s2", servers[1])
+	wrong.Replicas = []topology.InstanceSpec{{Address: replica.Addr()}}
+	if _, err := p.AddShard(t.Context(), wrong); !found(err, "not_a_replica") {
+		t.Errorf("another's replica: %v", err)
+	}
+	right := request("s1", servers[0])
+	right.Replicas = []topology.InstanceSpec{{Address: replica.Addr()}}
+	if _, err := p.AddShard(t.Context(), right); err != nil {
+		t.Fatal(err, reasons(err))
+	}
+	eventually(t, "the replica is seen", func() bool {
+		shards, err := p.Shards(t.Context())
+		return err == nil && shards[0].ReplicaStatus[0].Up
+	})
+	if err := replica.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is seen that the replica is none any more", func() bool {
+		shards, err := p.Shards(t.Context())
+		return err == nil && !shards[0].ReplicaStatus[0].Up && strings.Contains(shards[0].ReplicaStatus[0].Error, "primary")
+	})
+}
+
+func TestNothingToChangeIsNoChange(t *testing.T) {
+	servers := pgtest.StartN(t, 1)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, servers)
+	before := p.follower.Map().Version()
+	weight := 1.0
+	for _, request := range []api.UpdateShard{{}, {Weight: &weight}, {Labels: map[string]*string{"nobody": nil}}} {
+		if changed, err := p.UpdateShard(t.Context(), "s1", request); err != nil || changed.MapVersion != before {
+			t.Errorf("%+v: version %d after %d, %v", request, changed.MapVersion, before, err)
+		}
+	}
+}
+
+func TestForgottenInstancesAreLetGo(t *testing.T) {
+	servers := pgtest.StartN(t, 2)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, servers)
+	eventually(t, "both are looked at", func() bool { return p.monitor.count() == 2 })
+	if _, err := p.RemoveShard(t.Context(), "s2"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "one is forgotten", func() bool { return p.monitor.count() == 1 })
+}
+
+func (m *monitor) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.instances)
+}
+
+func TestDifferencesOfMaps(t *testing.T) {
+	m, err := topology.New("0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyspace := func(name string, strategy topology.Strategy, seed int64, ranges ...topology.RangeSpec) topology.Change {
+		spec := topology.NewKeyspaceSpec(name, strategy, seed, "bigint")
+		spec.Ranges = ranges
+		return topology.CreateKeyspace(spec)
+	}
+	shards := []topology.Change{}
+	for _, name := range []string{"a", "b"} {
+		shards = append(shards, topology.AddShard(topology.ShardSpec{Name: name, Primary: topology.InstanceSpec{Address: name + ":1"}}))
+	}
+	next := func(changes ...topology.Change) *topology.Map {
+		made, err := m.Next(append(slices.Clone(shards), changes...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	half := topology.Point{"8000000000000000"}
+	onA, onB := topology.RangeSpec{Shard: "a"}, topology.RangeSpec{Shard: "b"}
+	pin := func(shard string) topology.Change {
+		return topology.SetPins("k", topology.PinSpec{Key: topology.Point{"7"}, Shard: shard})
+	}
+	table := func(kind topology.Kind, shard string) topology.Change {
+		return topology.SetTable(topology.TableSpec{Name: "t", Kind: kind, Shard: shard})
+	}
+	for name, c := range map[string]struct {
+		before, after *topology.Map
+		want          []string
+	}{
+		"the same":        {next(keyspace("k", "hash", 1, onA)), next(keyspace("k", "hash", 1, onA, topology.RangeSpec{From: half, Shard: "a"})), nil},
+		"a hash range":    {next(keyspace("k", "hash", 1, onA)), next(keyspace("k", "hash", 1, onA, topology.RangeSpec{From: half, Shard: "b"})), []string{"keyspace k: the range from 8000000000000000 to the end is on b, was on a"}},
+		"a key range":     {next(keyspace("k", "range", 0, onA)), next(keyspace("k", "range", 0, onB, topology.RangeSpec{From: topology.Point{"5"}, Shard: "a"})), []string{"keyspace k: the range from the beginning to 5 is on b, was on a"}},
+		"a seed":          {next(keyspace("k", "hash", 1, onA)), next(keyspace("k", "hash", 2, onA)), []string{"keyspace k has another strategy, key or seed: every row would be looked for elsewhere"}},
+		"a keyspace":      {next(keyspace("k", "hash", 1, onA)), next(), []string{"keyspace k is not in it"}},
+		"a new keyspace":  {next(), next(keyspace("k", "hash", 1, onA)), nil},
+		"a pin":           {next(keyspace("k", "hash", 1, onA), pin("a")), next(keyspace("k", "hash", 1, onA), pin("b")), []string{"keyspace k: key 7 is on b, was on a"}},
+		"a new pin":       {next(keyspace("k", "hash", 1, onA)), next(keyspace("k", "hash", 1, onA), pin("b")), []string{"keyspace k: key 7 is on b, was on a"}},
+		"a pin less":      {next(keyspace("k", "hash", 1, onA), pin("b")), next(keyspace("k", "hash", 1, onA)), []string{"keyspace k: key 7 is on a, was on b"}},
+		"a needless pin":  {next(keyspace("k", "hash", 1, onA), pin("a")), next(keyspace("k", "hash", 1, onA)), nil},
+		"a table's kind":  {next(table(topology.Single, "a")), next(table(topology.Reference, "")), []string{"table public.t is reference, was single on a"}},
+		"a table's shard": {next(table(topology.Single, "a")), next(table(topology.Single, "b")), []string{"table public.t is single on b, was single on a"}},
+		"a table":         {next(table(topology.Single, "a")), next(), []string{"table public.t is not in it"}},
+	} {
+		if diff := cmp.Diff(c.want, Differences(c.before, c.after)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/cleavedb/cleave/internal/api"
@@ -55,10 +57,21 @@ func checkKeyspace(request api.CreateKeyspace) error {
 		return &InvalidError{Message: "a keyspace by range has no algorithm, slots or virtual nodes", Hint: "Say where to split it: --split-at VALUE."}
 	case byRange && request.Seed != "":
 		return invalidf("a keyspace by range does not hash, so it has no seed")
+	case request.Slots < 0 || request.VirtualNodes < 0:
+		return invalidf("the number of slots or virtual nodes is negative")
+	case request.Slots != 0 && ringed(request.Algorithm):
+		return &InvalidError{Message: fmt.Sprintf("algorithm %s has no slots", request.Algorithm), Hint: "It has --virtual-nodes; or choose another algorithm."}
+	case request.VirtualNodes != 0 && !ringed(request.Algorithm):
+		return &InvalidError{Message: fmt.Sprintf("algorithm %s has no virtual nodes", cmp.Or(request.Algorithm, defaultAlgorithm)), Hint: "It has --slots; or choose a ring."}
 	case !byRange && len(request.SplitAt) > 0:
 		return &InvalidError{Message: "only a keyspace by range is split at keys", Hint: "Use --strategy range, or leave the points out."}
 	}
 	return nil
+}
+
+// ringed says whether an algorithm puts virtual nodes on a ring, rather than placing slots.
+func ringed(algorithm string) bool {
+	return slices.Contains([]string{"ring", "ring32", "weighted-ring"}, algorithm)
 }
 
 // seedOf reads a seed, or draws one: an attacker who chooses keys must not know where they go.

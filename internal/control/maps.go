@@ -12,8 +12,12 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// Create makes a new cluster: its first map, with nothing in it.
+// Create makes a new cluster: its first map, with nothing in it. Where a process still holds a map, etcd has lost it, and a new
+// one would only be in the way.
 func (c *Cluster) Create(ctx context.Context) (api.MapChanged, error) {
+	if err := c.nobodyHasAMap(ctx); err != nil {
+		return api.MapChanged{}, err
+	}
 	m, err := topology.New(newIdentifier())
 	if err != nil {
 		return api.MapChanged{}, err
@@ -27,6 +31,34 @@ func (c *Cluster) Create(ctx context.Context) (api.MapChanged, error) {
 	}
 	c.applied(ctx, m.Version())
 	return api.MapChanged{MapVersion: m.Version(), Cluster: m.Cluster()}, nil
+}
+
+// nobodyHasAMap refuses a new cluster where there is one that lost its map.
+func (c *Cluster) nobodyHasAMap(ctx context.Context) error {
+	if _, err := c.config.Store.Map(ctx); !errors.Is(err, store.ErrNoMap) {
+		return nil // the store will say it better
+	}
+	held := uint64(0)
+	if m := c.config.Follower.Map(); m != nil {
+		held = m.Version()
+	}
+	routers, err := c.config.Store.Routers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range routers {
+		held = max(held, r.Applied)
+	}
+	if held == 0 {
+		return nil
+	}
+	return &RefusedError{
+		Message: fmt.Sprintf("processes of this cluster hold map version %d: etcd has lost the map, and a new cluster would not be theirs", held),
+		Findings: []api.Finding{{
+			Severity: api.Problem, Code: "map_lost", Message: "etcd has no shard map any more",
+			Hint: "Put it back: 'cleave map rebuild --apply', or 'cleave map import FILE'. For a new cluster, stop these processes first.",
+		}},
+	}
 }
 
 // clusterName is the identifier of the cluster that is there.
@@ -47,10 +79,10 @@ func newIdentifier() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// Import puts a map in force that comes from a backup or was edited. Its version is raised above that of the map in force
-// and above all that the shards have recorded.
-func (c *Cluster) Import(ctx context.Context, document []byte) (api.MapChanged, error) {
-	imported, err := topology.Decode(document)
+// Import puts a map in force that comes from a backup or was edited. Its version is raised above all that anybody has seen.
+// It moves no data: a map that gives something to another shard than has it is refused, unless forced.
+func (c *Cluster) Import(ctx context.Context, request api.ImportMap) (api.MapChanged, error) {
+	imported, err := topology.Decode(request.Document)
 	if err != nil {
 		return api.MapChanged{}, invalidUnlessTyped(err)
 	}
@@ -58,19 +90,32 @@ func (c *Cluster) Import(ctx context.Context, document []byte) (api.MapChanged, 
 	if err != nil {
 		return api.MapChanged{}, err
 	}
+	if current != nil && request.IfVersion != 0 && request.IfVersion != current.Version() {
+		return api.MapChanged{}, &store.ConflictError{Base: request.IfVersion, Current: current.Version()}
+	}
 	looks := c.readAll(ctx, merged(specsOf(imported), specsOf(current)))
-	findings, newest, err := recordedVersions(imported, looks)
+	findings, err := recordFindings(imported, looks)
 	if err != nil {
 		return api.MapChanged{}, err
 	}
-	next, err := c.replace(ctx, imported, current, newest)
+	changes, more := c.ownerFindings(imported, current, looks)
+	findings = append(findings, more...)
+	answer := api.MapChanged{Cluster: imported.Cluster(), Changes: changes, Findings: findings}
+	if err := refuse(findings, "the map does not fit what the shards have"); err != nil && !request.Force {
+		return api.MapChanged{}, err
+	}
+	if request.DryRun {
+		return answer, nil
+	}
+	next, err := c.replace(ctx, imported, current, looks)
 	if err != nil {
 		return api.MapChanged{}, err
 	}
-	return api.MapChanged{MapVersion: next.Version(), Cluster: next.Cluster(), Findings: findings}, nil
+	answer.MapVersion = next.Version()
+	return answer, nil
 }
 
-// currentOf returns the map in force, nil if there is none. It must be of the same cluster.
+// currentOf returns the map in force, nil if there is none. It must be of the same cluster, or have nothing in it.
 func (c *Cluster) currentOf(ctx context.Context, cluster string) (*topology.Map, error) {
 	current, err := c.config.Store.Map(ctx)
 	if errors.Is(err, store.ErrNoMap) {
@@ -79,7 +124,7 @@ func (c *Cluster) currentOf(ctx context.Context, cluster string) (*topology.Map,
 	if err != nil {
 		return nil, err
 	}
-	if current.Cluster() != cluster {
+	if current.Cluster() != cluster && !current.Empty() {
 		return nil, &InvalidError{
 			Message: fmt.Sprintf("the map is of cluster %s, but this is cluster %s", cluster, current.Cluster()),
 			Hint:    "Import it where nothing is in force yet: under another cluster name in the configuration.",
@@ -88,44 +133,130 @@ func (c *Cluster) currentOf(ctx context.Context, cluster string) (*topology.Map,
 	return current, nil
 }
 
-// merged returns the shards of both lists, each once by its address.
+// merged returns the shards of both lists, each database once.
 func merged(a, b []topology.ShardSpec) []topology.ShardSpec {
 	seen := map[string]bool{}
 	var all []topology.ShardSpec
 	for _, spec := range append(a, b...) {
-		if !seen[spec.Primary.Address] {
-			seen[spec.Primary.Address] = true
+		database := spec.Primary.Address + "/" + spec.Database
+		if !seen[database] {
+			seen[database] = true
 			all = append(all, spec)
 		}
 	}
 	return all
 }
 
-// recordedVersions finds the newest version that a shard has recorded. A shard that cannot be asked may have a newer one.
-func recordedVersions(m *topology.Map, looks []inspected) (findings []api.Finding, newest uint64, err error) {
+// recordFindings says whether the servers are the shards that the map takes them for.
+func recordFindings(m *topology.Map, looks []inspected) ([]api.Finding, error) {
+	var findings []api.Finding
+	problem := func(spec topology.ShardSpec, code, hint, format string, args ...any) {
+		findings = append(findings, api.Finding{Severity: api.Problem, Code: code, Shard: spec.Name, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
 	for _, look := range looks {
+		listed := m.Shard(look.spec.Name) != nil
 		switch {
 		case look.err != nil:
-			findings = append(findings, unreachable(look.spec, api.Warning, "it is not known which map version it has recorded", look.err))
+			findings = append(findings, unreachable(look.spec, api.Warning, "it is not known what it has recorded", look.err))
 		case look.record.Cluster != "" && look.record.Cluster != m.Cluster():
-			return nil, 0, &RefusedError{Message: fmt.Sprintf("shard %s belongs to cluster %s, the map is of cluster %s", look.spec.Name, look.record.Cluster, m.Cluster())}
-		default:
+			return nil, &RefusedError{Message: fmt.Sprintf("shard %s belongs to cluster %s, the map is of cluster %s", look.spec.Name, look.record.Cluster, m.Cluster())}
+		case listed && look.record.Cluster == "":
+			problem(look.spec, "not_claimed", "Add it with 'cleave shard add' instead, or correct its address.",
+				"the database at %s does not belong to the cluster, but the map has it as shard %s", look.spec.Primary.Address, look.spec.Name)
+		case listed && look.record.Shard != look.spec.Name:
+			problem(look.spec, "other_shard", "Correct the addresses.",
+				"the database at %s is shard %s, but the map has it as shard %s", look.spec.Primary.Address, look.record.Shard, look.spec.Name)
+		}
+	}
+	return findings, nil
+}
+
+// ownerFindings says what the map would look for elsewhere than it is. What is true is in the current map or, where there is
+// none, in the shards' records.
+func (c *Cluster) ownerFindings(imported, current *topology.Map, looks []inspected) (changes []string, findings []api.Finding) {
+	if current == nil || current.Empty() {
+		if current, findings = rebuiltFor(imported, looks); current == nil {
+			return nil, findings
+		}
+	}
+	if changes = Differences(current, imported); len(changes) == 0 {
+		return nil, nil
+	}
+	return changes, []api.Finding{{
+		Severity: api.Problem, Code: "owners_differ",
+		Message: fmt.Sprintf("the map looks for data elsewhere than it is, in %d places: %s", len(changes), changes[0]),
+		Hint:    "An import moves no data. 'cleave map rebuild' makes the map that fits the shards; --force takes this one all the same.",
+	}}
+}
+
+// rebuiltFor puts the map together from the records. If that cannot be done, and a shard has recorded a newer map than the
+// imported one, it cannot be told whether that one fits.
+func rebuiltFor(imported *topology.Map, looks []inspected) (*topology.Map, []api.Finding) {
+	var records []*shard.Recorded
+	newest := imported.Version()
+	for _, look := range looks {
+		if look.err == nil && look.record.Cluster != "" && look.record.MapVersion > 0 {
+			records = append(records, look.record)
 			newest = max(newest, look.record.MapVersion)
 		}
 	}
-	return findings, newest, nil
+	if len(records) == 0 {
+		return nil, nil
+	}
+	if rebuilt, _, err := shard.RebuildWith(records, shard.RebuildOptions{AllowOlder: true}); err == nil {
+		return rebuilt, nil
+	}
+	if newest == imported.Version() {
+		return nil, nil
+	}
+	return nil, []api.Finding{{
+		Severity: api.Problem, Code: "owners_unknown",
+		Message: fmt.Sprintf("shards have recorded map version %d, the document is of version %d, and the records of its shards alone do not tell what changed since", newest, imported.Version()),
+		Hint:    "'cleave map rebuild' with all shards makes the newest map; --force takes this one all the same.",
+	}}
 }
 
-// replace puts m in force with a version above the current map's and the newest recorded one.
-func (c *Cluster) replace(ctx context.Context, m, current *topology.Map, newest uint64) (*topology.Map, error) {
-	if current != nil {
-		newest = max(newest, current.Version())
+// replace puts m in force in place of current, with a version and numbers above all that anybody has seen.
+func (c *Cluster) replace(ctx context.Context, m, current *topology.Map, looks []inspected) (*topology.Map, error) {
+	version, number := m.Version(), m.LastShardNumber()
+	minimums := map[string]uint64{}
+	note := func(seen *topology.Map) {
+		if seen == nil || seen.Cluster() != m.Cluster() {
+			return
+		}
+		version, number = max(version, seen.Version()), max(number, seen.LastShardNumber())
+		for s := range seen.Shards() {
+			minimums[s.Name()] = max(minimums[s.Name()], s.MinimumVersion())
+		}
 	}
-	next, err := m.Next(topology.RaiseVersion(newest + 1))
+	note(current)
+	note(c.config.Follower.Map())
+	if current != nil {
+		version = max(version, current.Version())
+	}
+	for _, look := range looks {
+		if look.err == nil {
+			version, number = max(version, look.record.MapVersion), max(number, look.record.LastShardNumber, look.record.Number)
+			minimums[look.record.Shard] = max(minimums[look.record.Shard], look.record.MinimumVersion)
+		}
+	}
+	routers, err := c.config.Store.Routers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routers {
+		version = max(version, r.Applied)
+	}
+	changes := []topology.Change{topology.RaiseVersion(version + 1), topology.RaiseLastShardNumber(number)}
+	for s := range m.Shards() {
+		least := minimums[s.Name()]
+		changes = append(changes, topology.UpdateShard(s.Name(), func(spec *topology.ShardSpec) { spec.MinimumVersion = max(spec.MinimumVersion, least) }))
+	}
+	next, err := m.Next(changes...)
 	if err != nil {
 		return nil, invalidUnlessTyped(err)
 	}
-	if err := c.config.Store.Replace(ctx, next); err != nil {
+	if err := c.config.Store.Swap(ctx, current, next); err != nil { // a nil current must still be none
 		return nil, err
 	}
 	c.applied(ctx, next.Version())
@@ -142,7 +273,8 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 		}
 		specs = specsOf(m)
 	}
-	rebuilt, findings, err := c.rebuildFrom(c.readAll(ctx, specs))
+	looks := c.readAll(ctx, specs)
+	rebuilt, findings, err := rebuildFrom(looks, request.AllowOlder)
 	if err != nil {
 		return api.RebuiltMap{}, err
 	}
@@ -154,7 +286,7 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 	if err != nil {
 		return api.RebuiltMap{}, err
 	}
-	next, err := c.replace(ctx, rebuilt, current, rebuilt.Version())
+	next, err := c.replace(ctx, rebuilt, current, looks)
 	if err != nil {
 		return api.RebuiltMap{}, err
 	}
@@ -162,7 +294,7 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 	return answer, nil
 }
 
-func (c *Cluster) rebuildFrom(looks []inspected) (*topology.Map, []api.Finding, error) {
+func rebuildFrom(looks []inspected, allowOlder bool) (*topology.Map, []api.Finding, error) {
 	var records []*shard.Recorded
 	var findings []api.Finding
 	for _, look := range looks {
@@ -175,7 +307,7 @@ func (c *Cluster) rebuildFrom(looks []inspected) (*topology.Map, []api.Finding, 
 	if len(findings) > 0 {
 		return nil, nil, &RefusedError{Message: "the map cannot be rebuilt while shards do not answer", Findings: findings}
 	}
-	rebuilt, findings, err := shard.Rebuild(records)
+	rebuilt, findings, err := shard.RebuildWith(records, shard.RebuildOptions{AllowOlder: allowOlder})
 	if err != nil {
 		return nil, nil, &RefusedError{Message: fmt.Sprintf("the map cannot be rebuilt: %v", err), Findings: findings}
 	}

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,7 @@ func newMonitor(config Config) *monitor {
 
 // run looks at all instances at every tick, and at once when the map changes.
 func (m *monitor) run(ctx context.Context) {
-	defer m.closeAll()
+	defer m.end()
 	ticker := time.NewTicker(m.config.HealthInterval)
 	defer ticker.Stop()
 	for round := uint64(1); ; round++ {
@@ -53,7 +54,10 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-func instanceKey(name, address string) string { return name + " " + address }
+// instanceKey tells instances apart, and an instance from itself when it is to be reached in another way.
+func instanceKey(spec topology.ShardSpec, address string) string {
+	return strings.Join([]string{spec.Name, address, spec.Database, spec.User, spec.Password.String(), spec.SSLMode, spec.SSLRootCert}, " ")
+}
 
 // look asks all instances of the map at once, and forgets those that are not in it any more.
 func (m *monitor) look(ctx context.Context, current *topology.Map, round uint64) {
@@ -66,7 +70,7 @@ func (m *monitor) look(ctx context.Context, current *topology.Map, round uint64)
 			addresses = append(addresses, replica.Address)
 		}
 		for _, address := range addresses {
-			one := m.instance(instanceKey(spec.Name, address), round)
+			one := m.instance(instanceKey(spec, address), round)
 			places <- struct{}{}
 			running.Go(func() {
 				defer func() { <-places }()
@@ -93,16 +97,27 @@ func (m *monitor) instance(key string, round uint64) *instance {
 
 func (m *monitor) forget(round uint64) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	var gone []session
 	for key, one := range m.instances {
 		if one.seen == round {
 			continue
 		}
 		if one.conn != nil {
-			closeQuietly(one.conn)
+			gone = append(gone, one.conn)
 		}
 		delete(m.instances, key)
 	}
+	m.mu.Unlock()
+	closeAll(gone)
+}
+
+// closeAll closes connections side by side: one to a server that does not answer takes its time.
+func closeAll(sessions []session) {
+	var closing sync.WaitGroup
+	for _, s := range sessions {
+		closing.Go(func() { closeQuietly(s) })
+	}
+	closing.Wait()
 }
 
 // ask looks at one instance. Only one look at a time uses its connection, so that is not under the lock.
@@ -147,22 +162,15 @@ func (m *monitor) ping(ctx context.Context, one *instance, spec topology.ShardSp
 	return health, err
 }
 
-func (m *monitor) closeAll() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, one := range m.instances {
-		if one.conn != nil {
-			closeQuietly(one.conn)
-		}
-	}
-}
+// end gives all connections up.
+func (m *monitor) end() { m.forget(0) } // no round has this number
 
 // noteRecorded notes at once what the next look would find.
 func (m *monitor) noteRecorded(name string, version uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, one := range m.instances {
-		if len(key) > len(name) && key[:len(name)+1] == name+" " && !one.health.InRecovery {
+		if strings.HasPrefix(key, name+" ") && !one.health.InRecovery {
 			one.health.MapVersion = max(one.health.MapVersion, version)
 		}
 	}
@@ -172,18 +180,24 @@ func (m *monitor) noteRecorded(name string, version uint64) {
 func (m *monitor) describe(status *api.ShardStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if one := m.instances[instanceKey(status.Name, status.Primary.Address)]; one == nil || one.looked.IsZero() {
+	if one := m.instances[instanceKey(status.ShardSpec, status.Primary.Address)]; one == nil || one.looked.IsZero() {
 		status.Error = "not looked at yet"
 	} else {
 		status.Up, status.Error = one.up, one.failure
 		status.LatencySeconds = one.latency.Seconds()
 		status.ServerVersion, status.RecordedVersion = one.health.ServerVersion, one.health.MapVersion
+		if one.up && one.health.InRecovery {
+			status.Up, status.Error = false, "it is a replica, not a primary"
+		}
 	}
 	for _, replica := range status.Replicas {
 		described := api.ReplicaStatus{Address: replica.Address, Error: "not looked at yet"}
-		if one := m.instances[instanceKey(status.Name, replica.Address)]; one != nil && !one.looked.IsZero() {
+		if one := m.instances[instanceKey(status.ShardSpec, replica.Address)]; one != nil && !one.looked.IsZero() {
 			described.Up, described.Error = one.up, one.failure
 			described.LagSeconds = one.health.ReplayLag.Seconds()
+			if one.up && !one.health.InRecovery {
+				described.Up, described.Error = false, "it is a primary, not a replica"
+			}
 		}
 		status.ReplicaStatus = append(status.ReplicaStatus, described)
 	}

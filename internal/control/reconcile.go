@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/shard"
@@ -82,8 +83,9 @@ func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, recorded map[i
 			due = append(due, spec)
 		}
 	}
+	plan := shard.Prepare(m)
 	for _, result := range each(due, func(spec topology.ShardSpec) inspected {
-		return inspected{err: c.recordOn(ctx, m, spec)}
+		return inspected{err: c.recordOn(ctx, plan, spec)}
 	}) {
 		var newer *shard.NewerError
 		var fork *shard.ForkError
@@ -97,7 +99,12 @@ func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, recorded map[i
 			c.config.Logger.Error("a shard has recorded another map than the one in force", "shard", result.spec.Name, "error", result.err)
 		default:
 			behind++
-			c.config.Logger.Debug("a shard has not recorded what it owns", "shard", result.spec.Name, "error", result.err)
+			level := slog.LevelDebug // the monitor says when a shard is away
+			var claimed *shard.ClaimedError
+			if errors.As(result.err, &claimed) || errors.Is(result.err, shard.ErrNotClaimed) {
+				level = slog.LevelError
+			}
+			c.config.Logger.Log(ctx, level, "a shard has not recorded what it owns", "shard", result.spec.Name, "error", result.err)
 		}
 	}
 	return behind

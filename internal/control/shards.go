@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -48,7 +49,8 @@ func (c *Cluster) AddShard(ctx context.Context, request api.AddShard) (api.Shard
 	// A server that may be in the map stays: what the map has must be there.
 	if err != nil && provisioned && !errors.Is(err, store.ErrOutcomeUnknown) {
 		// Not with ctx: it may be what ended, and the server must go all the same.
-		err = errors.Join(err, c.config.Provisioner.Retire(context.WithoutCancel(ctx), spec.Name))
+		_, retired := c.config.Provisioner.Retire(context.WithoutCancel(ctx), spec.Name)
+		err = errors.Join(err, retired)
 	}
 	return changed, err
 }
@@ -76,7 +78,8 @@ func invalidUnlessTyped(err error) error {
 	var exists *topology.ExistsError
 	var inUse *topology.InUseError
 	var newer *topology.NewerSchemaError
-	if err == nil || errors.As(err, &missing) || errors.As(err, &exists) || errors.As(err, &inUse) || errors.As(err, &newer) || errors.Is(err, topology.ErrNoActiveShard) {
+	var unchanged *unchangedError
+	if err == nil || errors.As(err, &unchanged) || errors.As(err, &missing) || errors.As(err, &exists) || errors.As(err, &inUse) || errors.As(err, &newer) || errors.Is(err, topology.ErrNoActiveShard) {
 		return err
 	}
 	return &InvalidError{Message: err.Error()}
@@ -91,6 +94,10 @@ var examined = []string{
 func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.ShardSpec) (api.ShardChanged, error) {
 	report, findings, err := c.examine(ctx, m, spec)
 	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	// The look took its time. Whoever added the same database meanwhile is seen now, or by the claim.
+	if m, err = c.config.Store.Map(ctx); err != nil {
 		return api.ShardChanged{}, err
 	}
 	err = c.connected(ctx, spec, func(ctx context.Context, s session) error {
@@ -110,7 +117,7 @@ func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.Shar
 	}
 	added := next.Shard(spec.Name).Spec()
 	c.noteReport(added, report)
-	if err := c.recordOn(ctx, next, added); err != nil {
+	if err := c.recordOn(ctx, shard.Prepare(next), added); err != nil {
 		findings = append(findings, notRecorded(spec.Name, err))
 	}
 	return api.ShardChanged{MapVersion: next.Version(), Shard: added, Checked: examined, Findings: findings}, nil
@@ -141,6 +148,7 @@ func (c *Cluster) examine(ctx context.Context, m *topology.Map, spec topology.Sh
 		others[look.spec.Name] = look.report
 	}
 	findings = append(shard.Check(report, others, m), findings...)
+	findings = append(findings, c.examineReplicas(ctx, spec, report)...)
 	for i := range findings {
 		if findings[i].Shard == "" {
 			findings[i].Shard = spec.Name
@@ -156,6 +164,34 @@ func (c *Cluster) examine(ctx context.Context, m *topology.Map, spec topology.Sh
 	return report, findings, refuse(findings, "shard %s cannot be added as it is", spec.Name)
 }
 
+// examineReplicas looks whether the replicas are the primary's.
+func (c *Cluster) examineReplicas(ctx context.Context, spec topology.ShardSpec, primary *shard.Report) []api.Finding {
+	var findings []api.Finding
+	for _, replica := range spec.Replicas {
+		look := spec
+		look.Primary = replica
+		seen := c.inspectAll(ctx, []topology.ShardSpec{look})[0]
+		var wrong string
+		switch {
+		case seen.err != nil:
+			findings = append(findings, unreachable(look, api.Warning, "it is not known whether it is a replica of the shard", seen.err))
+			continue
+		case !seen.report.InRecovery:
+			wrong = "it is a primary itself"
+		case seen.report.SystemIdentifier != primary.SystemIdentifier:
+			wrong = "it follows another primary"
+		default:
+			continue
+		}
+		findings = append(findings, api.Finding{
+			Severity: api.Problem, Code: "not_a_replica", Shard: spec.Name,
+			Message: fmt.Sprintf("the server at %s is no replica of %s: %s", replica.Address, spec.Primary.Address, wrong),
+			Hint:    "Make it one with pg_basebackup -R, or leave it out.",
+		})
+	}
+	return findings
+}
+
 // RemoveShard takes a shard that has nothing out of the map, and gives its database back.
 func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChanged, error) {
 	var removed topology.ShardSpec
@@ -169,17 +205,26 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 		return api.ShardChanged{}, err
 	}
 	changed := api.ShardChanged{MapVersion: next.Version(), Shard: removed}
+	// The map has changed: what follows is done even if the caller has gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
 	err = c.connected(ctx, removed, func(ctx context.Context, s session) error { return shard.Release(ctx, s, next.Cluster()) })
 	if err != nil {
 		changed.Findings = append(changed.Findings, api.Finding{
 			Severity: api.Warning, Code: "not_released", Shard: name,
 			Message: fmt.Sprintf("the shard is out of the map, but its schema cleave could not be dropped: %v", err),
-			Hint:    "If the database is to be used elsewhere, run there: DROP SCHEMA cleave CASCADE",
+			Hint:    "If the database is to be used elsewhere, look at what is in that schema, then drop it.",
 		})
 	}
 	if c.config.Provisioner != nil {
-		if err := c.config.Provisioner.Retire(ctx, name); err != nil {
+		kept, err := c.config.Provisioner.Retire(ctx, name)
+		if err != nil {
 			changed.Findings = append(changed.Findings, api.Finding{Severity: api.Warning, Code: "server_left", Shard: name, Message: err.Error()})
+		}
+		if kept != "" {
+			changed.Findings = append(changed.Findings, api.Finding{
+				Severity: api.Warning, Code: "data_kept", Shard: name, Message: "its server held tables, so its data were kept, in " + kept, Hint: "Remove the folder when nobody needs them.",
+			})
 		}
 	}
 	return changed, nil
@@ -190,14 +235,29 @@ func (c *Cluster) UpdateShard(ctx context.Context, name string, request api.Upda
 	if request.Weight != nil && *request.Weight <= 0 {
 		return api.ShardChanged{}, &InvalidError{Message: fmt.Sprintf("weight %v is not above 0", *request.Weight), Hint: "To give a shard nothing more, set its state to draining."}
 	}
-	next, err := c.change(ctx, func(*topology.Map) ([]topology.Change, error) {
+	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
+		if s := m.Shard(name); s != nil {
+			spec := s.Spec()
+			if apply(request, &spec); reflect.DeepEqual(spec, s.Spec()) {
+				return nil, &unchangedError{m}
+			}
+		}
 		return []topology.Change{topology.UpdateShard(name, func(s *topology.ShardSpec) { apply(request, s) })}, nil
 	})
+	var unchanged *unchangedError
+	if errors.As(err, &unchanged) {
+		next, err = unchanged.m, nil
+	}
 	if err != nil {
 		return api.ShardChanged{}, err
 	}
 	return api.ShardChanged{MapVersion: next.Version(), Shard: next.Shard(name).Spec()}, nil
 }
+
+// unchangedError says that a change would change nothing, and needs no new version.
+type unchangedError struct{ m *topology.Map }
+
+func (e *unchangedError) Error() string { return "nothing to change" }
 
 func apply(request api.UpdateShard, s *topology.ShardSpec) {
 	if request.Weight != nil {
@@ -208,7 +268,9 @@ func apply(request api.UpdateShard, s *topology.ShardSpec) {
 	}
 	for label, value := range request.Labels {
 		if value == nil {
-			delete(s.Labels, label)
+			if delete(s.Labels, label); len(s.Labels) == 0 {
+				s.Labels = nil
+			}
 			continue
 		}
 		if s.Labels == nil {
@@ -219,9 +281,9 @@ func apply(request api.UpdateShard, s *topology.ShardSpec) {
 }
 
 // recordOn tells one shard what it owns.
-func (c *Cluster) recordOn(ctx context.Context, m *topology.Map, spec topology.ShardSpec) error {
+func (c *Cluster) recordOn(ctx context.Context, plan *shard.Plan, spec topology.ShardSpec) error {
 	return c.connected(ctx, spec, func(ctx context.Context, s session) error {
-		_, err := shard.Record(ctx, s, m, spec.Name)
+		_, err := plan.Record(ctx, s, spec.Name)
 		return err
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/store"
@@ -60,22 +61,49 @@ func (c *Cluster) Status(ctx context.Context) (api.Status, error) {
 	if !status.Store.Connected {
 		return status, nil // asking would only take time: etcd is away, and the findings say so
 	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
 	leader, err := c.config.Store.Leader(ctx)
 	if err == nil {
 		status.Leader = leader.Candidate
-	} else if !errors.Is(err, store.ErrNoLeader) && !errors.Is(err, store.ErrUnavailable) {
-		return api.Status{}, err
+	} else if !errors.Is(err, store.ErrNoLeader) {
+		return withoutStore(status, err), nil
 	}
 	routers, err := c.config.Store.Routers(ctx)
-	if err != nil && !errors.Is(err, store.ErrUnavailable) {
-		return api.Status{}, err
+	if err != nil {
+		return withoutStore(status, err), nil
 	}
+	names := map[string]bool{}
 	for _, r := range routers {
 		status.Routers = append(status.Routers, api.Router{
 			ID: r.ID, Name: r.Name, Listen: r.Address, HTTP: r.HTTPAddress, Started: r.Started, Version: r.Binary, Applied: r.Applied,
 		})
+		if names[r.Name] {
+			status.Findings = append(status.Findings, api.Finding{
+				Severity: api.Warning, Code: "name_taken", Message: "two processes are named " + r.Name, Hint: "Give each its own router_name. One that was killed goes from the list by itself.",
+			})
+		}
+		names[r.Name] = true
 	}
 	return status, nil
+}
+
+// askTimeout is how long a status waits for etcd, which was there a moment ago.
+const askTimeout = 2 * time.Second
+
+// withoutStore says that etcd did not answer, though the follower has not noticed yet.
+func withoutStore(status api.Status, err error) api.Status {
+	status.Store.Connected, status.Store.Error = false, err.Error()
+	status.Findings = append(status.Findings, etcdAway(status.MapVersion, err))
+	return status
+}
+
+func etcdAway(version uint64, err error) api.Finding {
+	message := fmt.Sprintf("etcd cannot be reached; serving goes on with map version %d, changes wait", version)
+	if err != nil {
+		message += ": " + err.Error()
+	}
+	return api.Finding{Severity: api.Problem, Code: "etcd_away", Message: message, Hint: "Look at the members of etcd: 'etcdctl endpoint status'."}
 }
 
 // Ready returns nil when this process has a map that it may serve with.
@@ -83,9 +111,9 @@ func (c *Cluster) Ready() error {
 	m := c.config.Follower.Map()
 	if m == nil {
 		if err := c.config.Follower.Status().LastError; err != nil {
-			return fmt.Errorf("no shard map yet: %w", err)
+			return err
 		}
-		return errors.New("no shard map yet")
+		return store.ErrNoMap
 	}
 	for _, s := range c.shardStatus(m) {
 		if s.RecordedVersion > m.Version() {
@@ -102,12 +130,13 @@ func (c *Cluster) storeFindings(followed store.Status) []api.Finding {
 			Severity: api.Problem, Code: "no_map", Message: "there is no shard map yet",
 			Hint: "A new cluster: 'cleave map create'. One that had a map: 'cleave map import FILE' or 'cleave map rebuild --shard host:port …'.",
 		}}
+	case errors.Is(followed.LastError, store.ErrNoMap):
+		return []api.Finding{{
+			Severity: api.Problem, Code: "map_lost", Message: fmt.Sprintf("etcd has no shard map any more; serving goes on with version %d", followed.Version),
+			Hint: "Put it back: 'cleave map rebuild --apply', or 'cleave map import FILE'.",
+		}}
 	case !followed.Connected:
-		message := fmt.Sprintf("etcd cannot be reached; serving goes on with map version %d, changes wait", followed.Version)
-		if followed.LastError != nil {
-			message += ": " + followed.LastError.Error()
-		}
-		return []api.Finding{{Severity: api.Problem, Code: "etcd_away", Message: message, Hint: "Look at the members of etcd: 'etcdctl endpoint status'."}}
+		return []api.Finding{etcdAway(followed.Version, followed.LastError)}
 	case followed.LastError != nil:
 		return []api.Finding{{Severity: api.Problem, Code: "map_refused", Message: followed.LastError.Error(), Hint: "'cleave map check' compares the map with the shards."}}
 	}
@@ -126,7 +155,7 @@ func shardFindings(s api.ShardStatus, version uint64) []api.Finding {
 		add(api.Problem, "map_too_old", "The map may come from an old backup: 'cleave map rebuild' makes it anew from the shards.",
 			"shard %s has recorded map version %d, newer than the map in force, %d", s.Name, s.RecordedVersion, version)
 	case s.RecordedVersion < version:
-		add(api.Warning, "not_recorded", "The leader tells it by itself.", "shard %s has recorded map version %d, the map is at %d", s.Name, s.RecordedVersion, version)
+		add(api.Warning, "not_recorded", "The leader tells it by itself; if this stays, 'cleave map check' says why.", "shard %s has recorded map version %d, the map is at %d", s.Name, s.RecordedVersion, version)
 	}
 	for _, r := range s.ReplicaStatus {
 		if !r.Up {

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -117,28 +118,31 @@ func TestTheServersAskForThePassword(t *testing.T) {
 
 func TestARemovedShardsTablesAreKept(t *testing.T) {
 	m := open(t, config(t))
-	for _, name := range []string{"empty", "full"} {
+	for name, sql := range map[string]string{
+		"empty": "", "full": "CREATE TABLE precious (a int)", "stray": "CREATE SCHEMA cleave; CREATE TABLE cleave.precious (a int)",
+		"elsewhere": "CREATE DATABASE other TEMPLATE template0",
+	} {
 		spec, err := m.Provision(t.Context(), topology.ShardSpec{Name: name})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "full" {
-			password, _ := spec.Password.Resolve()
-			conn, err := pgx.Connect(t.Context(), "postgres://cleave:"+password+"@"+spec.Primary.Address+"/cleave")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := conn.Exec(t.Context(), "CREATE TABLE precious (a int)"); err != nil {
-				t.Fatal(err)
-			}
-			_ = conn.Close(t.Context())
+		if sql != "" {
+			execute(t, spec, "cleave", sql)
 		}
-		if err := m.Retire(t.Context(), name); err != nil {
-			t.Fatal(err)
+		if name == "elsewhere" {
+			execute(t, spec, "other", "CREATE TABLE precious (a int)")
+		}
+		untouched, err := m.Untouched(t.Context(), name)
+		if err != nil || untouched != (name == "empty") {
+			t.Errorf("%s: untouched %v, %v", name, untouched, err)
+		}
+		kept, err := m.Retire(t.Context(), name)
+		if err != nil || (kept != "") != (name != "empty") {
+			t.Errorf("%s: kept %q, %v", name, kept, err)
 		}
 	}
 	left, err := filepath.Glob(filepath.Join(m.Dir(), "*.removed-*"))
-	if err != nil || len(left) != 1 || !strings.Contains(left[0], "full.removed-") {
+	if err != nil || len(left) != 3 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	for _, wrong := range []string{"etcd", "password", "shard1", "a-replica1"} {
@@ -146,7 +150,7 @@ func TestARemovedShardsTablesAreKept(t *testing.T) {
 			t.Errorf("a shard was named %s", wrong)
 		}
 	}
-	if err := m.Retire(t.Context(), "nobody"); err != nil {
+	if _, err := m.Retire(t.Context(), "nobody"); err != nil {
 		t.Errorf("a server that was not made here: %v", err)
 	}
 }
@@ -156,5 +160,63 @@ func TestSettingsThatMakeNoSense(t *testing.T) {
 		if _, err := Open(t.Context(), c); err == nil {
 			t.Errorf("%+v was opened", c)
 		}
+	}
+}
+
+func execute(t *testing.T, spec topology.ShardSpec, database, sql string) {
+	t.Helper()
+	password, err := spec.Password.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), "postgres://cleave:"+password+"@"+spec.Primary.Address+"/"+database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for statement := range strings.SplitSeq(sql, ";") {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestLostPartsAreMissed takes away what a cluster cannot do without. Nothing may take its place by itself.
+func TestLostPartsAreMissed(t *testing.T) {
+	for part, want := range map[string]string{"shard1": "data of shard1 are gone", "password": "password is gone"} {
+		t.Run(part, func(t *testing.T) {
+			c := config(t)
+			if err := open(t, c).Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(c.Dir, part), filepath.Join(c.Dir, "lost")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
+			if err := os.Rename(filepath.Join(c.Dir, "lost"), filepath.Join(c.Dir, part)); err != nil {
+				t.Fatal(err)
+			}
+			open(t, c)
+		})
+	}
+}
+
+// TestTablesDoNotLandInOurSchema creates one as the role that is named like it.
+func TestTablesDoNotLandInOurSchema(t *testing.T) {
+	m := open(t, config(t))
+	spec := m.Specs()[0]
+	execute(t, spec, "cleave", "CREATE SCHEMA cleave; CREATE TABLE mine (a int)")
+	execute(t, spec, "cleave", "SELECT a FROM public.mine")
+}
+
+func TestNothingIsStartedWithoutPostgreSQL(t *testing.T) {
+	c := config(t)
+	t.Setenv("CLEAVE_PG_BIN", "/nowhere")
+	var said []string
+	c.Progress = func(step string) { said = append(said, step) }
+	if _, err := Open(t.Context(), c); err == nil || len(said) != 0 || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v, after %v", err, said)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -171,11 +172,10 @@ func (m *Machine) open(ctx context.Context) error {
 	if m.state == nil {
 		m.state = m.plan()
 	}
-	if err := m.checkSpace(); err != nil {
-		return err
-	}
-	if err := m.makePassword(); err != nil {
-		return err
+	for _, check := range []func(context.Context) error{m.checkInstalled, m.checkFolders, m.checkSpace, m.makePassword} {
+		if err := check(ctx); err != nil {
+			return err
+		}
 	}
 	if err := writeState(dir, m.state); err != nil {
 		return err
@@ -197,6 +197,22 @@ func (m *Machine) plan() *state {
 	return s
 }
 
+// checkInstalled looks for PostgreSQL before anything is started.
+func (m *Machine) checkInstalled(ctx context.Context) error {
+	_, err := localpg.Find(ctx)
+	return err
+}
+
+// checkFolders makes sure that what was made is there: an empty server must not take a lost one's place.
+func (m *Machine) checkFolders(context.Context) error {
+	for _, s := range m.state.Servers {
+		if _, err := os.Stat(m.folder(s.Name, 0)); s.Made && err != nil {
+			return fmt.Errorf("the data of %s are gone: %s is not there; put the folder back, or start anew with another --data", s.Name, m.folder(s.Name, 0))
+		}
+	}
+	return nil
+}
+
 // Disk that a cluster needs before it holds anything: a new server takes 50 MB, and its log grows to 80 MB soon; one that is
 // opened needs room to recover.
 const (
@@ -205,7 +221,7 @@ const (
 	spaceForEtcd      = 128 << 20
 )
 
-func (m *Machine) checkSpace() error {
+func (m *Machine) checkSpace(context.Context) error {
 	needed := uint64(spaceForEtcd)
 	for _, s := range m.state.Servers {
 		each := uint64(spacePerServer)
@@ -227,9 +243,12 @@ func (m *Machine) checkSpace() error {
 func (m *Machine) passwordFile() string { return filepath.Join(m.config.Dir, "password") }
 
 // makePassword draws the servers' password once, and writes it also in the form that psql reads.
-func (m *Machine) makePassword() error {
+func (m *Machine) makePassword(context.Context) error {
 	if _, err := os.Stat(m.passwordFile()); err == nil {
 		return nil
+	}
+	if slices.ContainsFunc(m.state.Servers, func(s serverState) bool { return s.Made }) {
+		return fmt.Errorf("the servers' password is gone: %s is not there; pgpass beside it has it too", m.passwordFile())
 	}
 	password := rand.Text()
 	if err := writeDurably(filepath.Join(m.config.Dir, "pgpass"), []byte("127.0.0.1:*:*:"+Role+":"+password+"\n")); err != nil {
@@ -286,12 +305,19 @@ func (m *Machine) startServers(ctx context.Context) error {
 	m.config.Progress(fmt.Sprintf("%s %d PostgreSQL servers", verb, len(m.state.Servers)*(1+m.state.Replicas)))
 	errs := make([]error, len(m.state.Servers))
 	var starting sync.WaitGroup
-	for i, s := range m.state.Servers {
-		starting.Go(func() { errs[i] = m.startShard(ctx, s) })
+	var up atomic.Int32
+	for i, s := range slices.Clone(m.state.Servers) {
+		starting.Go(func() {
+			if errs[i] = m.startShard(ctx, s); errs[i] == nil {
+				m.config.Progress(fmt.Sprintf("%s is up, %d of %d", s.Name, up.Add(1), len(errs)))
+			}
+		})
 	}
 	starting.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	for _, err := range errs {
+		if err != nil {
+			return err // the others say the same, or follow from it
+		}
 	}
 	return writeState(m.config.Dir, m.state)
 }
@@ -323,7 +349,7 @@ func (m *Machine) startShard(ctx context.Context, s serverState) error {
 	defer m.mu.Unlock()
 	m.servers[s.Name] = started
 	if at := slices.IndexFunc(m.state.Servers, func(other serverState) bool { return other.Name == s.Name }); at >= 0 {
-		m.state.Servers[at] = serverState{Name: s.Name, Port: primary.Port(), Replicas: s.Replicas}
+		m.state.Servers[at] = serverState{Name: s.Name, Port: primary.Port(), Replicas: s.Replicas, Made: true}
 	}
 	for _, server := range started.all() {
 		m.watching.Go(func() { m.watch(server, s.Name, started.retired) })
@@ -353,10 +379,16 @@ func makeDatabase(ctx context.Context, server *localpg.Server) error {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	var there bool
-	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", Database).Scan(&there); err != nil || there {
+	if err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", Database).Scan(&there); err != nil {
 		return err
 	}
-	_, err = conn.Exec(ctx, "CREATE DATABASE "+Database)
+	if !there {
+		if _, err = conn.Exec(ctx, "CREATE DATABASE "+Database); err != nil {
+			return err
+		}
+	}
+	// The role is named like Cleave's own schema, and PostgreSQL would put the role's tables there.
+	_, err = conn.Exec(ctx, "ALTER ROLE "+Role+" IN DATABASE "+Database+" SET search_path = public")
 	return err
 }
 
@@ -426,7 +458,8 @@ func (m *Machine) Provision(ctx context.Context, spec topology.ShardSpec) (topol
 		return spec, err
 	}
 	if err := m.startShard(ctx, s); err != nil {
-		return spec, errors.Join(fmt.Errorf("start a server for shard %s: %w", spec.Name, err), m.Retire(ctx, spec.Name))
+		_, retired := m.Retire(context.WithoutCancel(ctx), spec.Name)
+		return spec, errors.Join(fmt.Errorf("start a server for shard %s: %w", spec.Name, err), retired)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -461,61 +494,105 @@ func (m *Machine) reserve(name string) (serverState, error) {
 // reservedNames are files and folders of the cluster that no shard may be named after.
 var reservedNames = []string{"etcd", "etcd.log", "password", "pgpass", "cluster.json", lockName}
 
-// Retire stops a shard's servers and removes their folders. One that was not made here is left alone.
-func (m *Machine) Retire(ctx context.Context, name string) error {
+// Retire stops a shard's servers and removes their folders; where there is anything in the databases, the primary's folder is
+// put aside instead, and Retire says where. One that was not made here is left alone.
+func (m *Machine) Retire(ctx context.Context, name string) (kept string, err error) {
 	m.mu.Lock()
 	servers := m.servers[name]
 	delete(m.servers, name)
-	at := slices.IndexFunc(m.state.Servers, func(s serverState) bool { return s.Name == name })
+	known := slices.ContainsFunc(m.state.Servers, func(s serverState) bool { return s.Name == name })
 	m.mu.Unlock()
-	if at < 0 {
-		return nil
+	if !known {
+		return "", nil
 	}
-	kept := false
 	if servers != nil {
-		var err error
-		if kept, err = hasTables(ctx, servers.primary); err != nil {
-			kept = true
-			m.config.Logger.Warn("cannot tell whether the shard's database is empty, so its folder is kept", "shard", name, "error", err)
-		}
-		close(servers.retired)
-		if err := stopAll(servers.all()); err != nil {
-			return err
+		if kept, err = m.stopRetired(ctx, name, servers); err != nil {
+			return "", err
 		}
 	}
 	if err := m.clear(name, kept); err != nil {
-		return err
+		return "", err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	next := *m.state
 	next.Servers = slices.DeleteFunc(slices.Clone(m.state.Servers), func(s serverState) bool { return s.Name == name })
 	m.state = &next
-	return writeState(m.config.Dir, m.state)
+	return kept, writeState(m.config.Dir, m.state)
 }
 
-// hasTables says whether somebody has put tables into the database, past the cluster.
-func hasTables(ctx context.Context, server *localpg.Server) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, server.DSN(Database))
+// stopRetired stops the servers, and returns where the primary's folder is to be put if there is something in it.
+func (m *Machine) stopRetired(ctx context.Context, name string, servers *shardServers) (aside string, err error) {
+	some, err := holdsTables(ctx, servers.primary)
 	if err != nil {
+		m.config.Logger.Warn("cannot tell whether the shard's server holds anything, so its folder is kept", "shard", name, "error", err)
+	}
+	if some || err != nil {
+		aside = m.folder(name, 0) + ".removed-" + time.Now().UTC().Format("20060102T150405")
+	}
+	close(servers.retired)
+	return aside, stopAll(servers.all())
+}
+
+// Untouched says whether a shard's server has never been part of the map and holds nothing.
+func (m *Machine) Untouched(ctx context.Context, name string) (bool, error) {
+	m.mu.Lock()
+	servers := m.servers[name]
+	m.mu.Unlock()
+	if servers == nil {
+		return false, nil
+	}
+	if some, err := holdsTables(ctx, servers.primary); some || err != nil {
 		return false, err
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	var some bool
-	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.relkind IN ('r', 'p', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'cleave') AND n.nspname NOT LIKE 'pg\_%')`).Scan(&some)
-	return some, err
+	var member bool
+	err := query(ctx, servers.primary, Database, "SELECT to_regclass('cleave.identity') IS NOT NULL", &member)
+	if err != nil || !member {
+		return err == nil, err
+	}
+	err = query(ctx, servers.primary, Database, "SELECT EXISTS (SELECT FROM cleave.identity WHERE map_version > 0)", &member)
+	return err == nil && !member, err
 }
 
-// clear removes a shard's folders, or puts the primary's aside if it is to be kept.
-func (m *Machine) clear(name string, keep bool) error {
+// holdsTables says whether somebody has put tables into one of the server's databases.
+func holdsTables(ctx context.Context, server *localpg.Server) (bool, error) {
+	var databases []string
+	if err := query(ctx, server, "postgres", "SELECT array_agg(datname::text) FROM pg_database WHERE datallowconn AND NOT datistemplate", &databases); err != nil {
+		return false, err
+	}
+	for _, database := range databases {
+		var some bool
+		// Of the schema cleave only our own tables do not count: others may have landed there, as it is named like the role.
+		err := query(ctx, server, database, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			WHERE c.relkind IN ('r', 'p', 'm', 'f') AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\_%'
+			AND NOT (n.nspname = 'cleave' AND c.relname = ANY ('{`+strings.Join(ownTables, ",")+`}')))`, &some)
+		if some || err != nil {
+			return some, err
+		}
+	}
+	return false, nil
+}
+
+// ownTables are the tables of the schema cleave that Cleave makes; package shard has them.
+var ownTables = []string{"identity", "keyspaces", "migrations", "pins", "ranges", "tables"}
+
+// query runs a query for one value.
+func query(ctx context.Context, server *localpg.Server, database, sql string, value any) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server.DSN(database))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return conn.QueryRow(ctx, sql).Scan(value)
+}
+
+// clear removes a shard's folders; the primary's is put aside if there is a place named.
+func (m *Machine) clear(name, aside string) error {
 	var errs []error
-	if keep {
-		aside := m.folder(name, 0) + ".removed-" + time.Now().UTC().Format("20060102T150405")
+	if aside != "" {
 		errs = append(errs, os.Rename(m.folder(name, 0), aside))
-		m.config.Logger.Warn("the removed shard's database has tables; its folder is kept", "shard", name, "folder", aside)
 	} else {
 		errs = append(errs, os.RemoveAll(m.folder(name, 0)))
 	}

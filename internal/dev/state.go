@@ -26,6 +26,8 @@ type serverState struct {
 	// Port is where the primary listens, 0 before its first start; Replicas has the replicas' ports.
 	Port     int   `json:"port"`
 	Replicas []int `json:"replicas,omitempty"`
+	// Made is whether the primary has been started: from then on its folder must be there.
+	Made bool `json:"made"`
 }
 
 const stateFormat = 1

@@ -240,8 +240,6 @@ func TestModesOfTLS(t *testing.T) {
 		named           bool     // by name, not by address
 	}{
 		{"disable", "", []string{"wants TLS", "verify-full"}, false},
-		{"allow", "", nil, false},
-		{"prefer", "", nil, false},
 		{"require", "", nil, false},
 		{"require", authority, nil, false},
 		{"require", otherAuthority, []string{"not trusted"}, false},

@@ -36,11 +36,16 @@ func Check(r *Report, others map[string]*Report, m *topology.Map) []api.Finding 
 	return f
 }
 
-// Compare says in which ways the shards, by name, differ so that answers could too. Each is compared with the first.
+// Compare says in which ways the shards, by name, differ so that answers could too. Each is compared with the first. It also
+// tells of things that came into a shard's schema cleave after it was added.
 func Compare(reports map[string]*Report) []api.Finding {
 	var f findings
 	names := slices.Sorted(maps.Keys(reports))
 	for i, name := range names {
+		if strangers := reports[name].Schema.Foreign; len(strangers) > 0 {
+			f.warning("stray_objects", strayMessage(strangers), strangers[0].moveAway())
+			f.about(name, len(f)-1)
+		}
 		for j, other := range names[:i] {
 			if reports[name].Major() < leastMajor || reports[other].Major() < leastMajor {
 				continue
@@ -163,8 +168,12 @@ func (f *findings) checkData(r *Report) {
 }
 
 func (f *findings) checkIdentity(r *Report, m *topology.Map) {
-	if r.Schema.Foreign != "" {
-		f.problem("schema_taken", "the schema cleave is used by something else: it has "+r.Schema.Foreign, "Rename it: ALTER SCHEMA cleave RENAME TO …;")
+	switch strangers := r.Schema.Foreign; {
+	case len(strangers) == 0:
+	case !r.Schema.Installed:
+		f.problem("schema_taken", "the schema cleave is used by something else: it has "+some(texts(strangers)), "Rename it: ALTER SCHEMA cleave RENAME TO …;")
+	default:
+		f.problem("stray_objects", strayMessage(strangers), strangers[0].moveAway())
 	}
 	if r.Schema.Installed && !r.Schema.Usable {
 		f.problem("privileges", "the schema cleave is there and cannot be read, so it is not known to which cluster the database belongs",
@@ -174,12 +183,19 @@ func (f *findings) checkIdentity(r *Report, m *topology.Map) {
 	case id == nil || m == nil:
 	case id.Cluster != m.Cluster():
 		f.problem("other_cluster", fmt.Sprintf("the database belongs to cluster %s as shard %s", id.Cluster, id.Shard),
-			"Remove it from that cluster first. If that cluster is gone: DROP SCHEMA cleave CASCADE;")
+			"Remove it from that cluster first. If that cluster is gone: "+dropHint)
 	case m.Shard(id.Shard) != nil:
 		f.problem("already_shard", fmt.Sprintf("the database is shard %s of this cluster already", id.Shard),
-			"Nothing needs to be added. If it is a copy of that shard: DROP SCHEMA cleave CASCADE; in the copy.")
+			"Nothing needs to be added. If it is a copy of that shard, in the copy: "+dropHint)
 	}
 }
+
+func strayMessage(strangers []Object) string {
+	return "the schema cleave has things in it that are not Cleave's own and would be mixed up with them: " + some(texts(strangers))
+}
+
+// dropHint is for a schema of ours that is to go although no command of ours can tell whose it is.
+const dropHint = "look with \\dt cleave.* that it has no table of yours, then DROP SCHEMA cleave CASCADE;"
 
 // checkTables compares what is there with what the map says is elsewhere.
 func (f *findings) checkTables(r *Report, m *topology.Map) {

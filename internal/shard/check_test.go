@@ -100,8 +100,11 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		"no subscriptions": {func(r *Report) { plainRole(r); r.Role.MemberOf = []string{"pg_signal_backend"} }, []string{"warning subscriptions"}, `"postgres"`},
 		"no signals":       {func(r *Report) { plainRole(r); r.Role.MemberOf = []string{"pg_create_subscription"} }, []string{"warning signal_backends"}, "GRANT pg_signal_backend"},
 		"schema taken": {func(r *Report) {
-			r.Schema = Schema{Exists: true, Usable: true, Owned: true, Foreign: "a relation named x"}
+			r.Schema = Schema{Exists: true, Usable: true, Owned: true, Foreign: tablesNamed("x")}
 		}, []string{"problem schema_taken"}, "RENAME"},
+		"stray objects": {func(r *Report) {
+			r.Schema = Schema{Exists: true, Usable: true, Owned: true, Installed: true, Foreign: tablesNamed("orders")}
+		}, []string{"problem stray_objects"}, "ALTER TABLE cleave.orders SET SCHEMA public"},
 		"schema not readable":    {func(r *Report) { r.Schema = Schema{Exists: true, Owned: true, Installed: true} }, []string{"problem privileges"}, "GRANT USAGE"},
 		"sharded table":          {table("public", "orders"), []string{"problem tables"}, "ALTER TABLE public.orders RENAME"},
 		"reference table":        {table("public", "countries"), []string{"problem tables"}, ""},

@@ -46,7 +46,8 @@ func (o *order) encode(p topology.Point) (string, error) {
 	return string(encoded), nil
 }
 
-// bound returns the place of a range's bound. Hexadecimal digits from the left sort as the numbers they begin.
+// bound returns the place of a range's bound. Hexadecimal digits, always as many, sort as the numbers do; without the zeros at
+// their end they still do, and the beginning is nothing.
 func (o *order) bound(p topology.Point) (string, error) {
 	if !o.hashed {
 		return o.encode(p)
@@ -54,7 +55,7 @@ func (o *order) bound(p topology.Point) (string, error) {
 	if len(p) == 0 {
 		return "", nil
 	}
-	if len(p) > 1 || len(p[0]) > 16 || strings.Trim(p[0], "0123456789abcdef") != "" {
+	if len(p) > 1 || len(p[0]) != 16 || strings.Trim(p[0], "0123456789abcdef") != "" {
 		return "", fmt.Errorf("%s is not a point of the hash space", p)
 	}
 	return strings.TrimRight(p[0], "0"), nil
@@ -132,6 +133,7 @@ func (b *rebuilding) stretch(keyspace string, from topology.Point, end string, a
 		b.problem("", "gap", what()+" belongs to nobody", "A shard is probably missing: name all of them.")
 		return topology.RangeSpec{}, false
 	}
+	b.prove(owner, true, what)
 	return topology.RangeSpec{From: from, Shard: owner.record.Shard, Copies: copies, Held: owner.held}, true
 }
 

@@ -9,24 +9,27 @@
 //   - [Install] creates and upgrades the schema cleave, [Claim] notes there to which cluster and shard the database
 //     belongs, [Release] drops it all again.
 //   - [Record] keeps in that schema what the shard owns according to the map, [Read] reads it back, [Verify] compares it
-//     with a map, and [Rebuild] puts the map together again from the records of all shards.
+//     with a map, and [Rebuild] puts the map together again from the records of all shards. [Prepare] splits a map once
+//     for all of its shards.
 //   - [Ping] is the cheap look of a monitor.
 //
 // # What it does not do
 //
 // It does not know etcd and decides nothing: package control does both, in the order that DESIGN.md gives. It never
-// changes a map, which package topology defines. It touches no table of the user's. Statements of clients do not pass here.
+// changes a map, which package topology defines. It touches no table of the user's, not even one in the schema cleave. Statements of clients do not pass here.
 //
 // # Guarantees
 //
 //   - A record never goes back to an older version of the map, whoever writes side by side: see [NewerError].
 //   - Record, Claim and Release do all of their work or none, and doing them again does no harm.
 //   - What another cluster has claimed is left alone: see [ClaimedError].
+//   - Nothing is dropped that Install did not make: see [ForeignObjectsError].
+//   - What Rebuild returns follows from the records, unless it was told to believe more: see [RebuildOptions].
 //   - No password is part of an error, and nothing but [Access] and the shard's own description says how to log in: PG*
 //     variables, password files and service files have no say.
 //
 // Functions take a connection and use it alone until they return; with connections of their own all of them are safe for
-// concurrent use, in one process or in several. Access, Report and Recorded are plain values.
+// concurrent use, in one process or in several. A Plan never changes. Access, Report and Recorded are plain values.
 //
 // Start reading at DESIGN.md, then record.go and rebuild.go.
 package shard

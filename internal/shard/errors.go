@@ -20,22 +20,23 @@ var ErrNotClaimed = errors.New("the database does not belong to a cluster: it ha
 // errNotInstalled is an ErrNotClaimed: there is not even a place for a record.
 var errNotInstalled = fmt.Errorf("nothing is installed: %w", ErrNotClaimed)
 
-// NewerError says that the shard has recorded a newer map than the one that was to be recorded.
+// NewerError says that the shard has recorded a newer map than the one that was to be recorded, or to be added to.
 type NewerError struct{ Recorded, Map uint64 }
 
 func (e *NewerError) Error() string {
 	return fmt.Sprintf("the shard has recorded map version %d, this map has version %d: records never go back", e.Recorded, e.Map)
 }
 
-// ForkError says that the shard has recorded other ranges or pins under the very version that was to be recorded: there
-// are two maps of one version.
+// ForkError says that the shard has recorded something else under the very version that was to be recorded: there are two
+// maps of one version.
 type ForkError struct {
-	Version  uint64
-	Keyspace string
+	Version uint64
+	// Difference is the first that was found, for people.
+	Difference string
 }
 
 func (e *ForkError) Error() string {
-	return fmt.Sprintf("the shard has recorded other ranges or pins of keyspace %q under the same map version %d: one of the two maps is not in force", e.Keyspace, e.Version)
+	return fmt.Sprintf("the shard has recorded another map under the same version %d: %s; one of the two maps is not in force", e.Version, e.Difference)
 }
 
 // ClaimedError says that the database belongs to another cluster, or to another shard of the cluster.
@@ -57,6 +58,15 @@ type SchemaTakenError struct{ Object string }
 
 func (e *SchemaTakenError) Error() string {
 	return "the schema cleave is used by something else: it has " + e.Object
+}
+
+// ForeignObjectsError says that the schema cleave, which is ours, has things in it that are not, or that something elsewhere
+// depends on what is in it: they would be lost with it.
+type ForeignObjectsError struct{ Objects []string }
+
+func (e *ForeignObjectsError) Error() string {
+	return "the schema cleave cannot be dropped because of what others have put there or made of it: " + some(e.Objects) +
+		"; move it away, for example with ALTER TABLE … SET SCHEMA public, or drop it"
 }
 
 // ConnectError says why a shard could not be reached, and what to do about it.
@@ -153,6 +163,7 @@ const (
 	codeStarting        = "57P03"
 	codeUndefinedTable  = "42P01"
 	codeUndefinedSchema = "3F000"
+	codeStillInUse      = "2BP01"
 )
 
 // explainRefusal is about servers that refused the log-in with a word of their own.

@@ -24,7 +24,8 @@ type Identity struct {
 
 // Claim notes in the database that it is the shard of the cluster, whose map is m. What another cluster has claimed, or
 // another shard that the map still has, is a [ClaimedError]; what a shard left behind that the map has no more is cleared.
-// Claiming again changes nothing that was recorded.
+// Claiming again changes nothing that was recorded. A record of a newer map than m is a [NewerError]: to an old map it may
+// seem left behind by a shard that was only added since.
 func Claim(ctx context.Context, conn *pgx.Conn, cluster string, spec topology.ShardSpec, m *topology.Map) error {
 	if cluster != m.Cluster() {
 		return fmt.Errorf("claim the database: the map is of cluster %s, not of %s", m.Cluster(), cluster)
@@ -38,6 +39,8 @@ func Claim(ctx context.Context, conn *pgx.Conn, cluster string, spec topology.Sh
 			return writeClaim(ctx, tx, cluster, spec)
 		case err != nil:
 			return err
+		case id.Cluster == cluster && id.MapVersion > m.Version():
+			return &NewerError{Recorded: id.MapVersion, Map: m.Version()}
 		case id.Cluster != cluster, id.Shard != spec.Name && m.Shard(id.Shard) != nil:
 			return &ClaimedError{Cluster: id.Cluster, Shard: id.Shard}
 		case id.Shard == spec.Name && id.MapVersion > 0:
@@ -76,24 +79,21 @@ func clearRecord(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// Release drops the schema cleave of a database that belongs to the cluster, or that nobody has claimed. One that belongs
-// to another cluster is a [ClaimedError]; one that has no such schema is released already.
+// Release drops the schema cleave of a database that belongs to the cluster, or that nobody has claimed, with what [Install]
+// put there and nothing else. If there is anything else, or something depends on it, nothing is dropped and that is a
+// [ForeignObjectsError]. A database that belongs to another cluster is a [ClaimedError], a schema that is not ours a
+// [SchemaTakenError], one that a newer program has upgraded a [NewerSchemaError]; one that has no such schema is released
+// already.
 func Release(ctx context.Context, conn *pgx.Conn, cluster string) error {
 	err := locked(ctx, conn, func(tx pgx.Tx) error {
 		schema, err := schemaState(ctx, tx)
-		switch {
-		case err != nil:
+		if err != nil || !schema.Exists {
 			return err
-		case !schema.Exists:
-			return nil
-		case schema.Foreign != "":
-			return &SchemaTakenError{Object: schema.Foreign}
 		}
 		if err := mayRelease(ctx, tx, schema, cluster); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "DROP SCHEMA cleave CASCADE")
-		return err
+		return dropSchema(ctx, tx, schema.ours(true))
 	})
 	if err != nil {
 		return fmt.Errorf("release the database: %w", err)
@@ -102,12 +102,28 @@ func Release(ctx context.Context, conn *pgx.Conn, cluster string) error {
 }
 
 func mayRelease(ctx context.Context, tx pgx.Tx, schema Schema, cluster string) error {
-	if !schema.Installed {
+	switch {
+	case !schema.Installed && len(schema.Foreign) > 0:
+		return &SchemaTakenError{Object: schema.Foreign[0].String()}
+	case !schema.Installed:
 		return nil
+	case schema.Version > len(steps):
+		return &NewerSchemaError{Installed: schema.Version, Known: len(steps)}
 	}
-	version, err := installedVersion(ctx, tx)
-	if err != nil || version == 0 {
-		return err // before the first step there is no identity
+	if err := ownedBy(ctx, tx, cluster); err != nil {
+		return err
+	}
+	if len(schema.Foreign) > 0 {
+		return &ForeignObjectsError{Objects: texts(schema.Foreign)}
+	}
+	return nil
+}
+
+// ownedBy sees whether the database belongs to the cluster or to nobody. The table's lock comes before the row's, because
+// who drops the table needs it, and a recorder that waits for the row has a weaker one already.
+func ownedBy(ctx context.Context, tx pgx.Tx, cluster string) error {
+	if _, err := tx.Exec(ctx, "LOCK TABLE cleave.identity IN ACCESS EXCLUSIVE MODE"); err != nil {
+		return err
 	}
 	id, err := lockIdentity(ctx, tx)
 	switch {
@@ -136,7 +152,7 @@ func lockIdentity(ctx context.Context, tx pgx.Tx) (*Identity, error) {
 }
 
 // readIdentity returns nil if the database has none.
-func readIdentity(ctx context.Context, on rowQuerier) (*Identity, error) {
+func readIdentity(ctx context.Context, on querier) (*Identity, error) {
 	id, err := scanIdentity(on.QueryRow(ctx, selectIdentity))
 	if errors.Is(err, pgx.ErrNoRows) || notThere(err) {
 		return nil, nil //nolint:nilnil // no identity is an answer, not a failure

@@ -83,17 +83,6 @@ type Role struct {
 	MemberOf []string
 }
 
-// Schema is what is known of the schema cleave.
-type Schema struct {
-	Exists bool
-	// Usable: the role may use it; Owned: the role, or one that it is a member of, owns it.
-	Usable, Owned bool
-	// Installed: it is ours.
-	Installed bool
-	// Foreign is something in it that is not ours, empty if it is ours or has nothing in it.
-	Foreign string
-}
-
 // Inspect looks at the server and its database. It changes nothing, and works on a replica too.
 func Inspect(ctx context.Context, conn *pgx.Conn) (*Report, error) {
 	r := &Report{}

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +14,8 @@ const installLock = 0x636c65617665 // "cleave"
 type step struct {
 	name string
 	sql  string
+	// made are the objects that it creates, so that they can be told from others and dropped again.
+	made []Object
 }
 
 // steps in their order; the first is version 1.
@@ -35,7 +36,8 @@ var steps = []step{
 			recorded_at       timestamptz
 		);
 		COMMENT ON TABLE cleave.identity IS 'to which cluster and shard this database belongs; map_version 0: nothing has been recorded yet';
-		REVOKE ALL ON cleave.identity FROM PUBLIC;`},
+		REVOKE ALL ON cleave.identity FROM PUBLIC;`,
+		tablesNamed("identity")},
 	// The keys of ranges and pins are digests of their content: a key of the map may be longer than an index can hold.
 	{"what the shard owns", `
 		CREATE TABLE cleave.keyspaces (
@@ -68,13 +70,18 @@ var steps = []step{
 		COMMENT ON TABLE cleave.ranges IS 'the ranges that this shard owns or has a copy of; no lower bound: from the beginning, no upper one: to the end';
 		COMMENT ON TABLE cleave.pins IS 'the pinned keys that this shard owns or has a copy of';
 		COMMENT ON TABLE cleave.tables IS 'all tables of the cluster';
-		REVOKE ALL ON cleave.keyspaces, cleave.ranges, cleave.pins, cleave.tables FROM PUBLIC;`},
+		REVOKE ALL ON cleave.keyspaces, cleave.ranges, cleave.pins, cleave.tables FROM PUBLIC;`,
+		tablesNamed("keyspaces", "ranges", "pins", "tables")},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step
 // is a transaction of its own, so whoever is interrupted goes on where it ended, and under a lock, so that several may
 // install at once. A schema that a newer program has upgraded is a [NewerSchemaError], one that is not ours a
 // [SchemaTakenError].
+//
+// If the role is itself named cleave, the schema is the first that PostgreSQL looks into for it, and creates tables in, by
+// its usual search_path. So Install sets the role's search_path in this database to public, unless somebody has set one for
+// the role or for the database.
 func Install(ctx context.Context, conn *pgx.Conn) (from, to int, err error) {
 	return install(ctx, conn, steps)
 }
@@ -83,6 +90,9 @@ func install(ctx context.Context, conn *pgx.Conn, steps []step) (from, to int, e
 	from, to, err = advance(ctx, conn, steps)
 	for err == nil && to < len(steps) {
 		_, to, err = advance(ctx, conn, steps)
+	}
+	if err == nil {
+		err = keepOffSearchPath(ctx, conn)
 	}
 	if err != nil {
 		return from, to, fmt.Errorf("install the schema cleave: %w", err)
@@ -136,8 +146,8 @@ func ensureSchema(ctx context.Context, tx pgx.Tx) error {
 		return err
 	case schema.Installed:
 		return nil
-	case schema.Foreign != "":
-		return &SchemaTakenError{Object: schema.Foreign}
+	case len(schema.Foreign) > 0:
+		return &SchemaTakenError{Object: schema.Foreign[0].String()}
 	case !schema.Exists:
 		if _, err := tx.Exec(ctx, "CREATE SCHEMA cleave"); err != nil {
 			return err
@@ -161,28 +171,23 @@ func installedVersion(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	return version, err
 }
 
-// rowQuerier is a connection or a transaction.
-type rowQuerier interface {
-	QueryRow(ctx context.Context, sql string, arguments ...any) pgx.Row
-}
-
-// schemaState looks at the schema cleave through the catalogue, which everybody may read.
-func schemaState(ctx context.Context, on rowQuerier) (Schema, error) {
+// keepOffSearchPath sees to it that tables which the role creates do not end up among ours by accident. What was set for the
+// role, for the database or for everybody is left as it is.
+func keepOffSearchPath(ctx context.Context, conn *pgx.Conn) error {
 	const query = `
-		SELECT has_schema_privilege(n.oid, 'USAGE'), pg_has_role(n.nspowner, 'USAGE'),
-		       EXISTS (SELECT FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'version'
-		               WHERE c.relnamespace = n.oid AND c.relname = 'migrations' AND c.relkind = 'r'),
-		       coalesce((SELECT 'a relation named ' || min(relname) FROM pg_class WHERE relnamespace = n.oid),
-		                (SELECT 'a function named ' || min(proname) FROM pg_proc WHERE pronamespace = n.oid),
-		                (SELECT 'a type named ' || min(typname) FROM pg_type WHERE typnamespace = n.oid), '')
-		FROM pg_namespace n WHERE n.nspname = 'cleave'`
-	schema := Schema{Exists: true}
-	err := on.QueryRow(ctx, query).Scan(&schema.Usable, &schema.Owned, &schema.Installed, &schema.Foreign)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Schema{}, nil
-	}
-	if schema.Installed {
-		schema.Foreign = ""
-	}
-	return schema, err
+		SELECT d.datname, r.rolname = 'cleave' AND NOT EXISTS (
+			SELECT FROM pg_db_role_setting s, unnest(s.setconfig) AS setting
+			WHERE s.setdatabase IN (0, d.oid) AND s.setrole IN (0, r.oid) AND setting LIKE 'search_path=%')
+		FROM pg_database d, pg_roles r WHERE d.datname = current_database() AND r.rolname = current_user`
+	return locked(ctx, conn, func(tx pgx.Tx) error {
+		var database string
+		var due bool
+		if err := tx.QueryRow(ctx, query).Scan(&database, &due); err != nil || !due {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "ALTER ROLE CURRENT_USER IN DATABASE "+quote(database)+" SET search_path = public"); err != nil {
+			return fmt.Errorf("take the schema off the search_path of its role: %w", err)
+		}
+		return nil
+	})
 }

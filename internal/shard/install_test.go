@@ -106,8 +106,8 @@ func TestCrash02InsideAnInstall(t *testing.T) {
 	spec := specOf("s1", server)
 	for at := range steps {
 		for place, broken := range map[string][]step{
-			"before": withStep(at, step{steps[at].name, suicide + steps[at].sql}),
-			"after":  withStep(at, step{steps[at].name, steps[at].sql + suicide}),
+			"before": withStep(at, step{steps[at].name, suicide + steps[at].sql, steps[at].made}),
+			"after":  withStep(at, step{steps[at].name, steps[at].sql + suicide, steps[at].made}),
 		} {
 			admin := connect(t, spec)
 			execute(t, admin, "DROP SCHEMA IF EXISTS cleave CASCADE")
@@ -190,6 +190,30 @@ func TestClaims(t *testing.T) {
 	if record := must[*Recorded](t)(Read(t.Context(), conn)); record.Cluster != "" {
 		t.Errorf("after its release it reads as %+v", record)
 	}
+}
+
+// TestAnOldMapDoesNotClaimWhatItDoesNotKnow: to whoever has read the map before the shard was added, its record looks like
+// something left behind.
+func TestAnOldMapDoesNotClaimWhatItDoesNotKnow(t *testing.T) {
+	c := newCluster(t, 1)
+	old := must[*topology.Map](t)(topology.New(clusterID))
+	c.change(t, topology.CreateKeyspace(wholeOn("s1")))
+	c.record(t)
+	for _, name := range []string{"other", "s1"} {
+		var newer *NewerError
+		err := Claim(t.Context(), c.conns[0], clusterID, specOf(name, c.servers[0]), old)
+		if !errors.As(err, &newer) || newer.Recorded != c.m.Version() || newer.Map != old.Version() {
+			t.Errorf("the claim for %s says %v", name, err)
+		}
+	}
+	expectCodes(t, Verify(c.m, "s1", c.read(t)[0]))
+	if err := Claim(t.Context(), c.conns[0], clusterID, specOf("s1", c.servers[0]), c.m); err != nil {
+		t.Errorf("the claim with the map that is recorded says %v", err)
+	}
+	if err := Release(t.Context(), c.conns[0], clusterID); err != nil {
+		t.Fatal(err)
+	}
+	prepare(t, c.conns[0], specOf("other", c.servers[0]), old) // what was released has no record
 }
 
 // TestCrash03BetweenInstallAndClaim leaves a schema that belongs to nobody: it can be claimed and dropped.
@@ -278,8 +302,10 @@ func TestCrash09BetweenMapAndRelease(t *testing.T) {
 }
 
 // wholeOn is a keyspace, named users, of which all is on one shard.
-func wholeOn(shard string) topology.KeyspaceSpec {
-	spec := topology.NewKeyspaceSpec("users", topology.ByHash, 1, "bigint")
+func wholeOn(shard string) topology.KeyspaceSpec { return wholeNamed("users", shard) }
+
+func wholeNamed(name, shard string) topology.KeyspaceSpec {
+	spec := topology.NewKeyspaceSpec(name, topology.ByHash, 1, "bigint")
 	spec.Ranges = []topology.RangeSpec{{Shard: shard}}
 	return spec
 }
@@ -311,11 +337,16 @@ func TestCrash10InsideARelease(t *testing.T) {
 // killWhenBlocked waits until the victim waits for a lock, and ends its backend.
 func killWhenBlocked(t *testing.T, admin, victim *pgx.Conn) {
 	t.Helper()
-	pid := victim.PgConn().PID()
-	for !one[bool](t, admin, "SELECT cardinality(pg_blocking_pids($1)) > 0", int32(pid)) {
+	waitUntilBlocked(t, admin, victim)
+	execute(t, admin, "SELECT pg_terminate_backend($1)", int32(victim.PgConn().PID()))
+}
+
+// waitUntilBlocked waits until the other waits for a lock.
+func waitUntilBlocked(t *testing.T, admin, other *pgx.Conn) {
+	t.Helper()
+	for !one[bool](t, admin, "SELECT cardinality(pg_blocking_pids($1)) > 0", int32(other.PgConn().PID())) {
 		if t.Context().Err() != nil {
 			t.Fatal("it was never blocked")
 		}
 	}
-	execute(t, admin, "SELECT pg_terminate_backend($1)", int32(pid))
 }

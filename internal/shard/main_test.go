@@ -121,6 +121,11 @@ func (c *cluster) read(t testing.TB) []*Recorded {
 	return records
 }
 
+// hashAt is the place in the hash space that begins with these digits.
+func hashAt(digits string) topology.Point {
+	return topology.Point{digits + strings.Repeat("0", 16-len(digits))}
+}
+
 // hashKeyspace has ranges of the hash for all shards.
 func (c *cluster) hashKeyspace(t testing.TB, name string) topology.Change {
 	t.Helper()

@@ -2,13 +2,11 @@ package shard
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -44,6 +42,8 @@ type Keyspace struct {
 	Head   topology.KeyspaceHead
 	Ranges []Range
 	Pins   []Pin
+	// damaged: these are not the rows that were written, going by the digest that was written with them.
+	damaged bool
 }
 
 // Range is a range that a shard owns or has a copy of. No lower bound is the beginning, no upper one the end.
@@ -99,89 +99,6 @@ func (k Keyspace) digest() []byte {
 	return sum.Sum(nil)
 }
 
-// expected returns what the shard has to record of the map.
-func expected(m *topology.Map, name string) (*Recorded, error) {
-	s := m.Shard(name)
-	if s == nil {
-		return nil, &topology.NotFoundError{Kind: "shard", Name: name}
-	}
-	r := &Recorded{
-		Identity: Identity{Cluster: m.Cluster(), Shard: name, Number: s.Number(), MapVersion: m.Version(), MinimumVersion: s.MinimumVersion()},
-		Entry:    s.Spec(), LastShardNumber: len(m.Holdings()) - 1, // holdings are by number, up to the last one
-	}
-	for member := range m.Shards() {
-		r.Members = append(r.Members, member.Name())
-	}
-	slices.Sort(r.Members)
-	for _, k := range m.Keyspaces() {
-		owned, err := ownedOf(k, s)
-		if err != nil {
-			return nil, fmt.Errorf("keyspace %q: %w", k.Name(), err)
-		}
-		r.Keyspaces = append(r.Keyspaces, owned)
-	}
-	for _, t := range m.Tables() {
-		r.Tables = append(r.Tables, t.Spec())
-	}
-	sortTables(r.Tables)
-	return r, nil
-}
-
-func sortTables(tables []topology.TableSpec) {
-	slices.SortFunc(tables, func(a, b topology.TableSpec) int { return cmp.Compare(a.Name, b.Name) })
-}
-
-func headOf(k *topology.Keyspace) topology.KeyspaceHead {
-	var types []string
-	if k.Strategy() != topology.BySchema {
-		for _, t := range k.KeyTypes() {
-			types = append(types, t.String())
-		}
-	}
-	head := topology.NewKeyspaceSpec(k.Name(), k.Strategy(), k.Seed(), types...).KeyspaceHead
-	head.Assignment = k.Assignment()
-	return head
-}
-
-func ownedOf(k *topology.Keyspace, s *topology.Shard) (Keyspace, error) {
-	owned := Keyspace{Head: headOf(k)}
-	for r := range k.Ranges() {
-		state, has := stateOf(s, r.Owner, r.Copies)
-		if !has {
-			continue
-		}
-		lower, upper, err := bounds(k, r)
-		if err != nil {
-			return Keyspace{}, err
-		}
-		owned.Ranges = append(owned.Ranges, Range{Lower: lower, Upper: upper, State: state, Held: r.Held})
-	}
-	for p := range k.Pins() {
-		state, has := stateOf(s, p.Owner, p.Copies)
-		if !has {
-			continue
-		}
-		point, err := k.Texts(p.Encoded)
-		if err != nil {
-			return Keyspace{}, err
-		}
-		owned.Pins = append(owned.Pins, Pin{Key: point, State: state, Held: p.Held})
-	}
-	return owned, nil
-}
-
-func stateOf(s, owner *topology.Shard, copies []topology.Copy) (state State, has bool) {
-	if owner.Number() == s.Number() {
-		return Owned, true
-	}
-	for _, c := range copies {
-		if c.Shard.Number() == s.Number() {
-			return State(c.State), true
-		}
-	}
-	return "", false
-}
-
 // bounds returns the ends of a range in the form of the map's JSON.
 func bounds(k *topology.Keyspace, r topology.Range) (lower, upper topology.Point, err error) {
 	if k.Strategy() != topology.ByRange {
@@ -199,7 +116,7 @@ func hashPoint(h uint64) topology.Point {
 	if h == 0 {
 		return nil
 	}
-	return topology.Point{strings.TrimRight(fmt.Sprintf("%016x", h), "0")}
+	return topology.Point{fmt.Sprintf("%016x", h)}
 }
 
 // pointJSON returns the bound as a column has it: NULL for none.

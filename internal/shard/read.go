@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,11 +62,7 @@ func readHead(ctx context.Context, tx pgx.Tx, r *Recorded) error {
 }
 
 func readKeyspaces(ctx context.Context, tx pgx.Tx, r *Recorded) error {
-	rows, err := tx.Query(ctx, `SELECT definition FROM cleave.keyspaces ORDER BY name COLLATE "C"`)
-	if err != nil {
-		return err
-	}
-	heads, err := pgx.CollectRows(rows, jsonColumn[topology.KeyspaceHead])
+	heads, digests, err := readHeads(ctx, tx)
 	if err != nil {
 		return fmt.Errorf("read keyspaces: %w", err)
 	}
@@ -81,7 +78,28 @@ func readKeyspaces(ctx context.Context, tx pgx.Tx, r *Recorded) error {
 	if err := readPins(ctx, tx, byName); err != nil {
 		return fmt.Errorf("read pins: %w", err)
 	}
+	for i := range r.Keyspaces {
+		k := &r.Keyspaces[i]
+		k.damaged = !bytes.Equal(k.digest(), digests[i])
+	}
 	return nil
+}
+
+func readHeads(ctx context.Context, tx pgx.Tx) (heads []topology.KeyspaceHead, digests [][]byte, err error) {
+	rows, err := tx.Query(ctx, `SELECT definition, digest FROM cleave.keyspaces ORDER BY name COLLATE "C"`)
+	if err != nil {
+		return nil, nil, err
+	}
+	var definition, digest []byte
+	_, err = pgx.ForEachRow(rows, []any{&definition, &digest}, func() error {
+		var head topology.KeyspaceHead
+		if err := json.Unmarshal(definition, &head); err != nil {
+			return err
+		}
+		heads, digests = append(heads, head), append(digests, bytes.Clone(digest))
+		return nil
+	})
+	return heads, digests, err
 }
 
 func readRanges(ctx context.Context, tx pgx.Tx, keyspaces map[string]*Keyspace) error {

@@ -15,12 +15,25 @@ import (
 // ErrNotWhole says that the records do not make a whole map; the findings say why.
 var ErrNotWhole = errors.New("the shards' records do not make a whole map")
 
+// RebuildOptions say how far [RebuildWith] goes.
+type RebuildOptions struct {
+	// AllowOlder: believe an older record also where nothing but itself says that it still holds. What it decides is then a
+	// warning and not a problem. Default: no.
+	AllowOlder bool
+}
+
 // Rebuild puts the map together again from the records of all shards. Its version is above all that were recorded. What
 // all shards record alike is taken from the newest record. Where two shards say that they own the same, the newer record
 // is believed, and the other shard is marked as having a copy, because it may well still have the rows. If something
-// belongs to nobody, or a shard is missing, there is no map but [ErrNotWhole].
+// belongs to nobody, a shard is missing, a record is damaged, or an older record decides what does not follow from the newer
+// ones, there is no map but [ErrNotWhole].
 func Rebuild(records []*Recorded) (*topology.Map, []api.Finding, error) {
-	b := &rebuilding{}
+	return RebuildWith(records, RebuildOptions{})
+}
+
+// RebuildWith is [Rebuild] with options.
+func RebuildWith(records []*Recorded, options RebuildOptions) (*topology.Map, []api.Finding, error) {
+	b := &rebuilding{options: options, unproved: map[*Recorded][]string{}}
 	if err := b.choose(records); err != nil {
 		return nil, b.found, err
 	}
@@ -28,6 +41,7 @@ func Rebuild(records []*Recorded) (*topology.Map, []api.Finding, error) {
 	if err != nil {
 		return nil, b.found, fmt.Errorf("rebuild the map: %w", err)
 	}
+	b.tellAge()
 	if slices.ContainsFunc(b.found, func(f api.Finding) bool { return f.Severity == api.Problem }) {
 		return nil, b.found, ErrNotWhole
 	}
@@ -44,9 +58,14 @@ func Rebuild(records []*Recorded) (*topology.Map, []api.Finding, error) {
 
 // rebuilding is one run of [Rebuild].
 type rebuilding struct {
-	found findings
+	found   findings
+	options RebuildOptions
 	// chosen are the records that count, the newest first.
 	chosen []*Recorded
+	// older is how many of them are not of the newest version.
+	older int
+	// unproved is what was decided by an older record alone.
+	unproved map[*Recorded][]string
 }
 
 func (b *rebuilding) newest() *Recorded { return b.chosen[0] }
@@ -68,13 +87,17 @@ func (b *rebuilding) warning(shard, code, message, hint string) {
 func (b *rebuilding) choose(records []*Recorded) error {
 	for _, r := range records {
 		switch {
-		case r.Cluster == "":
+		case r == nil || r.Cluster == "":
 			b.warning("", "not_claimed", "a database that was asked belongs to no cluster, so it was left out", "Correct its address if it should be a shard.")
 		case r.MapVersion == 0:
 			b.warning(r.Shard, "not_recorded", fmt.Sprintf("shard %s has recorded nothing, so it was left out", r.Shard), "If it is to be a shard, add it again.")
 		default:
 			b.chosen = append(b.chosen, r)
+			b.checkDamage(r)
 		}
+	}
+	if slices.ContainsFunc(b.found, func(f api.Finding) bool { return f.Severity == api.Problem }) {
+		return fmt.Errorf("rebuild the map: %w: a record is damaged", ErrNotWhole) // what it says proves nothing about others
 	}
 	if len(b.chosen) == 0 {
 		return fmt.Errorf("rebuild the map: %w: no shard has recorded anything", ErrNotWhole)
@@ -105,7 +128,7 @@ func (b *rebuilding) checkMembers() {
 		switch {
 		case !slices.Contains(members, r.Shard):
 			b.warning(r.Shard, "removed", fmt.Sprintf("shard %s is not in map version %d, which others have recorded, so it was left out", r.Shard, b.newest().MapVersion),
-				"If it was removed from the cluster, drop what it remembers: DROP SCHEMA cleave CASCADE;")
+				"If it was removed from the cluster: "+dropHint)
 			return true
 		case seen[r.Shard]:
 			b.problem(r.Shard, "same_shard", "two databases say that they are shard "+r.Shard, "Name the one that is in use: a primary, and not its replica or an old copy.")
@@ -121,18 +144,54 @@ func (b *rebuilding) checkMembers() {
 	}
 }
 
-// checkAge tells of records that are behind, and of those that differ in what all should have alike.
+// checkAge counts the records that are behind, and tells of others that differ in what all should have alike.
 func (b *rebuilding) checkAge() {
 	newest := b.newest()
 	for _, r := range b.chosen[1:] {
 		if r.MapVersion < newest.MapVersion {
-			b.warning(r.Shard, "older_record", fmt.Sprintf("shard %s has recorded map version %d, others %d: what it lost in between it may get back", r.Shard, r.MapVersion, newest.MapVersion),
-				"Compare the rebuilt map with a backup before it is put in force.")
+			b.older++
 			continue
 		}
 		for _, difference := range commonDifferences(newest, r) {
 			b.problem(r.Shard, "record_differs", fmt.Sprintf("shards %s and %s have recorded map version %d differently: %s", newest.Shard, r.Shard, r.MapVersion, difference),
 				"Two maps of one version were published: restore etcd from a backup, or correct the record of the shard that is wrong.")
+		}
+	}
+}
+
+// prove notes what an older record decides, unless it follows from the newest ones.
+//
+// What a shard had at an older version it may have lost since, to a shard that is behind as well, so that nobody's record
+// shows it. But every stretch of a keyspace has an owner in the newest version. If only one shard is behind, and none of the
+// others owns the stretch, then that one does. For a pin this holds only if it is known to be there still, from somebody who
+// has a copy of it in the newest version: a pin that is removed leaves no gap, its key goes by its range again.
+func (b *rebuilding) prove(owner *claim, isThere bool, what func() string) {
+	r := owner.record
+	if r.MapVersion == b.newest().MapVersion || isThere && b.older == 1 {
+		return
+	}
+	b.unproved[r] = append(b.unproved[r], what())
+}
+
+// tellAge tells of records that are behind.
+func (b *rebuilding) tellAge() {
+	newest := b.newest().MapVersion
+	for _, r := range b.chosen {
+		if r.MapVersion == newest {
+			continue
+		}
+		behind := fmt.Sprintf("shard %s has recorded map version %d, others %d", r.Shard, r.MapVersion, newest)
+		unproved := b.unproved[r]
+		switch {
+		case len(unproved) == 0:
+			b.warning(r.Shard, "older_record", behind+": what was changed since in its own entry, and pins that it was given, are not known",
+				"Compare the rebuilt map with a backup before it is put in force.")
+		case b.options.AllowOlder:
+			b.warning(r.Shard, "older_record", behind+", and it was believed, because that was allowed, in what may be another's by now: "+some(unproved),
+				"Look whether the rows are on that shard before the rebuilt map is put in force.")
+		default:
+			b.problem(r.Shard, "older_record", behind+", and nothing but this older record says who owns what may be another's by now: "+some(unproved),
+				"Restore etcd from a backup. If there is none, look whether the rows are on that shard, and allow older records.")
 		}
 	}
 }
@@ -144,6 +203,9 @@ func (b *rebuilding) document(all []*Recorded) (topology.Document, error) {
 	}
 	document := empty.Document()
 	for _, r := range all { // also of those that were left out: numbers and versions are never used again
+		if r == nil {
+			continue
+		}
 		document.Version = max(document.Version, r.MapVersion+1, r.MinimumVersion+1)
 		document.LastShardNumber = max(document.LastShardNumber, r.LastShardNumber, r.Number)
 	}
@@ -288,6 +350,8 @@ func (b *rebuilding) pins(keyspace string, pins map[string][]pinClaim) []topolog
 			b.orphan(group[0], what())
 			continue
 		}
+		// The newest record comes first.
+		b.prove(owner, claims[0].record.MapVersion == b.newest().MapVersion, what)
 		specs = append(specs, topology.PinSpec{Key: group[0].key, Shard: owner.record.Shard, Copies: copies, Held: owner.held})
 	}
 	return specs

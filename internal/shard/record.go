@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,30 +15,27 @@ import (
 
 // Record writes into the shard's database what the shard of this name owns according to the map, in one transaction, and
 // says whether there was anything to write. It reads as little as it can and writes differences alone. A record of a newer
-// map is a [NewerError], other ranges or pins under the same version a [ForkError], a database that belongs to somebody else
-// a [ClaimedError] and one that belongs to nobody [ErrNotClaimed]; then nothing is changed.
+// map is a [NewerError], anything else under the same version a [ForkError], a database that belongs to somebody else a
+// [ClaimedError] and one that belongs to nobody [ErrNotClaimed]; then nothing is changed. Whoever tells many shards calls
+// [Prepare] once and [Plan.Record] for each.
 func Record(ctx context.Context, conn *pgx.Conn, m *topology.Map, name string) (changed bool, err error) {
-	want, err := expected(m, name)
-	if err != nil {
-		return false, fmt.Errorf("record map version %d on shard %q: %w", m.Version(), name, err)
-	}
-	r := recorder{want: want}
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		r.tx = tx
-		return r.run(ctx)
-	})
-	if err != nil {
-		return false, fmt.Errorf("record map version %d on shard %q: %w", m.Version(), name, err)
-	}
-	return r.changed, nil
+	return planFor(m, m.Shard(name)).Record(ctx, conn, name)
 }
 
-// recorder is one run of [Record].
+// recorder is one run of [Plan.Record].
 type recorder struct {
-	tx      pgx.Tx
-	want    *Recorded
-	have    *Identity // as it was before
-	changed bool
+	tx        pgx.Tx
+	want      *Recorded
+	tableRows tableRows
+	have      *recordedHead // as it was before
+	changed   bool
+}
+
+// recordedHead is the one row that a record begins with.
+type recordedHead struct {
+	Identity
+	entry, members, tablesDigest []byte
+	lastShardNumber              int
 }
 
 func (r *recorder) run(ctx context.Context) error {
@@ -57,7 +53,7 @@ func (r *recorder) run(ctx context.Context) error {
 
 // admit locks the record and sees whether this map may be written.
 func (r *recorder) admit(ctx context.Context) (err error) {
-	if r.have, err = lockIdentity(ctx, r.tx); err != nil {
+	if r.have, err = lockHead(ctx, r.tx); err != nil {
 		return err
 	}
 	if r.have.Cluster != r.want.Cluster || r.have.Shard != r.want.Shard {
@@ -73,6 +69,30 @@ func (r *recorder) admit(ctx context.Context) (err error) {
 	if installed > len(steps) {
 		return &NewerSchemaError{Installed: installed, Known: len(steps)}
 	}
+	return nil
+}
+
+func lockHead(ctx context.Context, tx pgx.Tx) (*recordedHead, error) {
+	id, err := lockIdentity(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	head := &recordedHead{Identity: *id}
+	err = tx.QueryRow(ctx, "SELECT entry, members, tables_digest, last_shard_number FROM cleave.identity").
+		Scan(&head.entry, &head.members, &head.tablesDigest, &head.lastShardNumber)
+	return head, err
+}
+
+// sameVersion says whether this very version is recorded already.
+func (r *recorder) sameVersion() bool { return r.have.MapVersion == r.want.MapVersion }
+
+// differs notes that something has to be written. Under a version that is recorded already there is nothing to write, unless
+// there are two maps of that version; what is recorded stays, as the only trace of the other one.
+func (r *recorder) differs(format string, arguments ...any) error {
+	if r.sameVersion() {
+		return &ForkError{Version: r.want.MapVersion, Difference: fmt.Sprintf(format, arguments...)}
+	}
+	r.changed = true
 	return nil
 }
 
@@ -117,20 +137,26 @@ func keyspaceRows(ctx context.Context, tx pgx.Tx) (map[string]recordedKeyspace, 
 	return all, err
 }
 
-// keyspace brings one keyspace's head, ranges and pins up to date.
+// keyspace brings one keyspace's head, ranges and pins up to date. A digest alone may differ if another program made it.
 func (r *recorder) keyspace(ctx context.Context, want Keyspace, have recordedKeyspace, there bool) error {
-	digest := want.digest()
-	if !there || !bytes.Equal(digest, have.Digest) {
-		if err := r.rows(ctx, want); err != nil {
-			return err
-		}
-	}
 	definition, err := json.Marshal(want.Head)
 	if err != nil {
 		return err
 	}
-	if there && bytes.Equal(digest, have.Digest) && sameJSON[topology.KeyspaceHead](definition, have.Definition) {
+	digest := want.digest()
+	sameHead := there && sameJSON[topology.KeyspaceHead](definition, have.Definition)
+	sameRows := there && bytes.Equal(digest, have.Digest)
+	if sameHead && sameRows {
 		return nil
+	}
+	if !sameHead {
+		err = r.differs("the definition of keyspace %q", want.Head.Name)
+	}
+	if err == nil && !sameRows {
+		err = r.rows(ctx, want)
+	}
+	if err != nil {
+		return err
 	}
 	r.changed = true
 	_, err = r.tx.Exec(ctx, `
@@ -167,9 +193,11 @@ func (r *recorder) rows(ctx context.Context, want Keyspace) error {
 	if err != nil {
 		return err
 	}
-	differs := len(ranges)+len(pins)+len(strayRanges)+len(strayPins) > 0
-	if differs && r.have.MapVersion == r.want.MapVersion {
-		return &ForkError{Version: r.want.MapVersion, Keyspace: want.Head.Name}
+	if len(ranges)+len(pins)+len(strayRanges)+len(strayPins) == 0 {
+		return nil
+	}
+	if err := r.differs("the ranges or pins of keyspace %q", want.Head.Name); err != nil {
+		return err
 	}
 	if err := errors.Join(r.remove(ctx, "ranges", want.Head.Name, strayRanges), r.remove(ctx, "pins", want.Head.Name, strayPins)); err != nil {
 		return err
@@ -246,7 +274,6 @@ func (r *recorder) remove(ctx context.Context, table, keyspace string, ids [][]b
 	if len(ids) == 0 {
 		return nil
 	}
-	r.changed = true
 	_, err := r.tx.Exec(ctx, "DELETE FROM cleave."+table+" WHERE keyspace = $1 AND id = ANY ($2)", keyspace, ids)
 	return err
 }
@@ -271,13 +298,14 @@ func (r *recorder) add(ctx context.Context, table string, columns []string, rows
 	if len(rows) == 0 {
 		return nil
 	}
-	r.changed = true
 	_, err := r.tx.CopyFrom(ctx, pgx.Identifier{"cleave", table}, columns, pgx.CopyFromRows(rows))
 	return err
 }
 
 func (r *recorder) dropKeyspace(ctx context.Context, name string) error {
-	r.changed = true
+	if err := r.differs("which keyspaces there are"); err != nil {
+		return err
+	}
 	for _, query := range []string{
 		"DELETE FROM cleave.ranges WHERE keyspace = $1", "DELETE FROM cleave.pins WHERE keyspace = $1", "DELETE FROM cleave.keyspaces WHERE name = $1",
 	} {
@@ -290,12 +318,11 @@ func (r *recorder) dropKeyspace(ctx context.Context, name string) error {
 
 // tables brings the definitions of the cluster's tables up to date.
 func (r *recorder) tables(ctx context.Context) error {
-	names, definitions, digest, err := tableRows(r.want.Tables)
-	if err != nil {
-		return err
+	want := r.tableRows
+	if want.err != nil || bytes.Equal(r.have.tablesDigest, want.digest) {
+		return want.err
 	}
-	var have []byte
-	if err := r.tx.QueryRow(ctx, "SELECT tables_digest FROM cleave.identity").Scan(&have); err != nil || bytes.Equal(have, digest) {
+	if err := r.compareTables(ctx); err != nil {
 		return err
 	}
 	r.changed = true
@@ -303,25 +330,32 @@ func (r *recorder) tables(ctx context.Context) error {
 		"DELETE FROM cleave.tables AS t WHERE NOT EXISTS (SELECT FROM unnest($1::text[], $2::jsonb[]) AS want (name, definition) WHERE t.name = want.name AND t.definition = want.definition)",
 		"INSERT INTO cleave.tables (name, definition) SELECT * FROM unnest($1::text[], $2::jsonb[]) ON CONFLICT (name) DO NOTHING",
 	} {
-		if _, err := r.tx.Exec(ctx, query, names, definitions); err != nil {
+		if _, err := r.tx.Exec(ctx, query, want.names, want.definitions); err != nil {
 			return err
 		}
 	}
-	_, err = r.tx.Exec(ctx, "UPDATE cleave.identity SET tables_digest = $1", digest)
+	_, err := r.tx.Exec(ctx, "UPDATE cleave.identity SET tables_digest = $1", want.digest)
 	return err
 }
 
-func tableRows(tables []topology.TableSpec) (names []string, definitions []json.RawMessage, digest []byte, err error) {
-	sum := sha256.New()
-	for _, t := range tables {
-		definition, err := json.Marshal(t)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		names, definitions = append(names, t.Name), append(definitions, definition)
-		sum.Write(append(definition, '\n'))
+// compareTables looks for a fork: if the version is recorded already the tables must be the same, whatever their digest.
+func (r *recorder) compareTables(ctx context.Context) error {
+	if !r.sameVersion() {
+		return nil
 	}
-	return names, definitions, sum.Sum(nil), nil
+	rows, err := r.tx.Query(ctx, "SELECT definition FROM cleave.tables")
+	if err != nil {
+		return err
+	}
+	have, err := pgx.CollectRows(rows, jsonColumn[topology.TableSpec])
+	if err != nil {
+		return err
+	}
+	sortTables(have)
+	if !slices.EqualFunc(have, r.want.Tables, equalJSON[topology.TableSpec]) {
+		return r.differs("the tables' definitions")
+	}
+	return nil
 }
 
 // identity comes last: with it the version becomes this map's. The minimum version never goes back, whatever the map says.
@@ -331,6 +365,15 @@ func (r *recorder) identity(ctx context.Context) error {
 		return err
 	}
 	members, err := json.Marshal(slices.Concat([]string{}, r.want.Members))
+	if err != nil {
+		return err
+	}
+	if r.have.Number != r.want.Number || !sameJSON[topology.ShardSpec](r.have.entry, entry) {
+		err = r.differs("the shard's own entry")
+	}
+	if err == nil && (r.have.lastShardNumber != r.want.LastShardNumber || !sameJSON[[]string](r.have.members, members)) {
+		err = r.differs("which shards there are")
+	}
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestRecordWritesOnlyWhenSomethingChanged(t *testing.T) {
 		{"the entry", topology.UpdateShard("s1", func(s *topology.ShardSpec) { s.State = topology.Draining })},
 		{"another keyspace", c.hashKeyspace(t, "others")},
 		{"held", topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s1", Held: true}}, topology.Assignment{})},
-		{"fewer ranges", topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s1"}, {From: topology.Point{"8"}, Shard: "s1"}}, topology.Assignment{Algorithm: "slots"})},
+		{"fewer ranges", topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s1"}, {From: hashAt("8"), Shard: "s1"}}, topology.Assignment{Algorithm: "slots"})},
 		{"a number was lost", topology.RaiseVersion(100)},
 	} {
 		c.change(t, step.change)
@@ -100,11 +100,80 @@ func TestTwoMapsOfOneVersionAreNoticed(t *testing.T) {
 	c.record(t)
 	fork := must[*topology.Map](t)(base.Next(topology.SetPins("users", topology.PinSpec{Key: topology.Point{"2", "y"}, Shard: "s1"})))
 	var forked *ForkError
-	if _, err := Record(t.Context(), c.conns[0], fork, "s1"); !errors.As(err, &forked) || forked.Keyspace != "users" || forked.Version != fork.Version() {
+	if _, err := Record(t.Context(), c.conns[0], fork, "s1"); !errors.As(err, &forked) || !strings.Contains(forked.Difference, `keyspace "users"`) || forked.Version != fork.Version() {
 		t.Errorf("record says %v", err)
 	}
 	expectCodes(t, Verify(c.m, "s1", c.read(t)[0]))
 	expectCodes(t, Verify(fork, "s1", c.read(t)[0]), "problem record_differs s1")
+}
+
+// TestEverythingRecordedCanShowAFork has one version with two contents, different in one thing each time.
+func TestEverythingRecordedCanShowAFork(t *testing.T) {
+	c := newCluster(t, 1)
+	sharded := func(column string) topology.Change {
+		return topology.SetTable(topology.TableSpec{Name: "orders", Kind: topology.Sharded, Keyspace: "users", Key: []string{column}})
+	}
+	seeded := func(seed string) topology.Change {
+		spec := wholeOn("s1")
+		spec.Seed = seed
+		return topology.CreateKeyspace(spec)
+	}
+	another := func() topology.Change {
+		return topology.AddShard(topology.ShardSpec{Name: "s2", Primary: topology.InstanceSpec{Address: "192.0.2.1:5432"}})
+	}
+	weight := func(weight float64) topology.Change {
+		return topology.UpdateShard("s1", func(s *topology.ShardSpec) { s.Weight = weight })
+	}
+	version := c.m.Version()
+	for name, test := range map[string]struct {
+		recorded, fork []topology.Change
+		difference     string
+	}{
+		"seed":             {[]topology.Change{seeded("1")}, []topology.Change{seeded("2")}, `the definition of keyspace "users"`},
+		"keyspace more":    {nil, []topology.Change{seeded("1")}, `the definition of keyspace "users"`},
+		"keyspace less":    {[]topology.Change{seeded("1")}, nil, "which keyspaces there are"},
+		"assignment":       {[]topology.Change{seeded("1")}, []topology.Change{seeded("1"), topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s1"}}, topology.Assignment{Algorithm: "slots"})}, `the definition of keyspace "users"`},
+		"ranges":           {[]topology.Change{seeded("1")}, []topology.Change{seeded("1"), topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s1"}, {From: hashAt("8"), Shard: "s1"}}, topology.Assignment{})}, `the ranges or pins of keyspace "users"`},
+		"table changed":    {[]topology.Change{seeded("1"), sharded("a")}, []topology.Change{seeded("1"), sharded("b")}, "the tables' definitions"},
+		"table more":       {[]topology.Change{seeded("1")}, []topology.Change{seeded("1"), sharded("a")}, "the tables' definitions"},
+		"table less":       {[]topology.Change{seeded("1"), sharded("a")}, []topology.Change{seeded("1")}, "the tables' definitions"},
+		"entry":            {[]topology.Change{weight(2)}, []topology.Change{weight(3)}, "the shard's own entry"},
+		"another shard":    {nil, []topology.Change{another()}, "which shards there are"},
+		"no shard but s1":  {[]topology.Change{another()}, nil, "which shards there are"},
+		"last number only": {nil, []topology.Change{another(), topology.RemoveShard("s2")}, "which shards there are"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := must[*topology.Map](t)(c.m.Next(topology.RaiseVersion(version + 1))) // records never go back
+			recorded, fork := must[*topology.Map](t)(base.Next(test.recorded...)), must[*topology.Map](t)(base.Next(test.fork...))
+			version = recorded.Version()
+			if changed, err := Record(t.Context(), c.conns[0], recorded, "s1"); err != nil || !changed {
+				t.Fatalf("changed: %v, %v", changed, err)
+			}
+			var forked *ForkError
+			changed, err := Record(t.Context(), c.conns[0], fork, "s1")
+			if changed || !errors.As(err, &forked) || forked.Version != recorded.Version() || forked.Difference != test.difference {
+				t.Errorf("changed: %v, %v", changed, err)
+			}
+			expectCodes(t, Verify(recorded, "s1", c.read(t)[0]))
+			if changed, err := Record(t.Context(), c.conns[0], recorded, "s1"); err != nil || changed {
+				t.Errorf("the same map again: changed: %v, %v", changed, err)
+			}
+		})
+	}
+}
+
+// TestAnotherFormOfTheSameIsNoFork: digests may have been made by another program, and the server has an order of its own.
+func TestAnotherFormOfTheSameIsNoFork(t *testing.T) {
+	c := newCluster(t, 1)
+	c.change(t, topology.CreateKeyspace(wholeOn("s1")), topology.SetTable(topology.TableSpec{Name: "countries", Kind: topology.Reference}))
+	c.record(t)
+	execute(t, c.conns[0], `UPDATE cleave.identity SET tables_digest = 'another', entry = entry || '{"since_a_later_program": 1}', minimum_version = 0`)
+	execute(t, c.conns[0], `UPDATE cleave.keyspaces SET digest = 'another', definition = definition || '{"since_a_later_program": 1}'`)
+	execute(t, c.conns[0], `UPDATE cleave.tables SET definition = definition || '{"since_a_later_program": 1}'`)
+	if changed, err := Record(t.Context(), c.conns[0], c.m, "s1"); err != nil || !changed {
+		t.Errorf("changed: %v, %v", changed, err)
+	}
+	expectCodes(t, Verify(c.m, "s1", c.read(t)[0]))
 }
 
 func TestVerifyFindsEveryDifference(t *testing.T) {
@@ -131,7 +200,7 @@ func TestVerifyFindsEveryDifference(t *testing.T) {
 		"no table":     {func(r *Recorded) { r.Tables = nil }, "problem record_differs s1"},
 		"seed":         {func(r *Recorded) { r.Keyspaces[0].Head.Seed = "1" }, "problem record_differs s1"},
 		"no keyspace":  {func(r *Recorded) { r.Keyspaces = nil }, "problem record_differs s1"},
-		"bound":        {func(r *Recorded) { r.Keyspaces[0].Ranges[0].Upper = topology.Point{"123"} }, "problem record_differs s1"},
+		"bound":        {func(r *Recorded) { r.Keyspaces[0].Ranges[0].Upper = hashAt("123") }, "problem record_differs s1"},
 		"no range":     {func(r *Recorded) { r.Keyspaces[0].Ranges = r.Keyspaces[0].Ranges[1:] }, "problem record_differs s1"},
 		"held":         {func(r *Recorded) { r.Keyspaces[0].Ranges[0].Held = true }, "problem record_differs s1"},
 		"state":        {func(r *Recorded) { r.Keyspaces[0].Ranges[0].State = Leaving }, "problem record_differs s1"},

@@ -8,30 +8,17 @@ import (
 	"os"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// secure sets how TLS is used. As with libpq, "allow" and "prefer" have a second try the other way, and "require" checks
-// the certificate if there is something to check it against.
+// secure sets how TLS is used. As with libpq, "require" checks the certificate if there is something to check it against.
 func (a Access) secure(config *pgx.ConnConfig) error {
 	config.TLSConfig, config.Fallbacks = nil, nil
 	if a.SSLMode == "disable" {
 		return nil
 	}
-	secured, err := a.tlsConfig(config.Host)
-	if err != nil {
-		return err
-	}
-	switch a.SSLMode {
-	case "allow":
-		config.Fallbacks = []*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port, TLSConfig: secured}}
-	case "prefer":
-		config.TLSConfig = secured
-		config.Fallbacks = []*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port}}
-	default:
-		config.TLSConfig = secured
-	}
-	return nil
+	var err error
+	config.TLSConfig, err = a.tlsConfig(config.Host)
+	return err
 }
 
 func (a Access) tlsConfig(host string) (*tls.Config, error) {

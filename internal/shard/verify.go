@@ -10,7 +10,13 @@ import (
 )
 
 // Verify says whether the record of the shard of this name agrees with the map. With a problem the map must not be served.
+// Whoever asks about many shards calls [Prepare] once and [Plan.Verify] for each.
 func Verify(m *topology.Map, name string, r *Recorded) []api.Finding {
+	return verify(m, name, r, func() (*Recorded, error) { return expectedOf(m, name) })
+}
+
+// verify asks for what is expected only if there is anything to compare it with.
+func verify(m *topology.Map, name string, r *Recorded, expected func() (*Recorded, error)) []api.Finding {
 	var f findings
 	switch {
 	case r.Cluster == "":
@@ -27,17 +33,17 @@ func Verify(m *topology.Map, name string, r *Recorded) []api.Finding {
 		f.warning("not_recorded", fmt.Sprintf("shard %s has recorded map version %d, the map has %d", name, r.MapVersion, m.Version()),
 			"The leader writes it by itself; if this stays, see its log.")
 	default:
-		f.verifyContent(m, name, r)
+		f.verifyContent(name, r, expected)
 	}
 	f.about(name, 0)
 	return f
 }
 
 // verifyContent compares a record with the map of the same version.
-func (f *findings) verifyContent(m *topology.Map, name string, r *Recorded) {
-	want, err := expected(m, name)
+func (f *findings) verifyContent(name string, r *Recorded, expected func() (*Recorded, error)) {
+	want, err := expected()
 	if err != nil {
-		f.problem("unknown_shard", fmt.Sprintf("the map has no shard %s, which has recorded the same version %d", name, r.MapVersion), "Remove its schema with DROP SCHEMA cleave CASCADE; if it was removed from the cluster.")
+		f.problem("unknown_shard", fmt.Sprintf("the map has no shard %s, which has recorded the same version %d", name, r.MapVersion), "If it was removed from the cluster: "+dropHint)
 		return
 	}
 	const hint = "Two maps of one version were published, or somebody has changed the tables of schema cleave: rebuild the map from the shards, which gives it a newer version."
@@ -51,9 +57,6 @@ func differences(want, have *Recorded) []string {
 	var all []string
 	if want.Number != have.Number || !equalJSON(want.Entry, have.Entry) {
 		all = append(all, "the shard's own entry")
-	}
-	if want.LastShardNumber != have.LastShardNumber || !slices.Equal(want.Members, have.Members) {
-		all = append(all, "which shards there are")
 	}
 	all = append(all, commonDifferences(want, have)...)
 	names := map[string]Keyspace{}
@@ -78,6 +81,9 @@ func differences(want, have *Recorded) []string {
 // commonDifferences is about what all shards record alike.
 func commonDifferences(a, b *Recorded) []string {
 	var all []string
+	if a.LastShardNumber != b.LastShardNumber || !slices.Equal(a.Members, b.Members) {
+		all = append(all, "which shards there are")
+	}
 	if !slices.EqualFunc(a.Keyspaces, b.Keyspaces, func(a, b Keyspace) bool { return equalJSON(a.Head, b.Head) }) {
 		all = append(all, "the keyspaces' definitions")
 	}

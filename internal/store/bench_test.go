@@ -83,7 +83,7 @@ func BenchmarkReadCold(b *testing.B) {
 	s, _ := benchStore(b, etcd)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.newest.Store(nil)
+		s.latest.Store(nil)
 		if _, err := s.Map(b.Context()); err != nil {
 			b.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func BenchmarkReadChange(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		s.newest.Store(before)
+		s.latest.Store(before)
 		if _, err := s.Map(b.Context()); err != nil {
 			b.Fatal(err)
 		}

@@ -31,7 +31,9 @@ func conformance(t *testing.T, etcd testEtcd) {
 	}{
 		{"a map is created once", testCreate},
 		{"a swap needs the current version", testSwap},
-		{"replacing never goes back", testReplace},
+		{"a swap needs the current content", testSwapContent},
+		{"a swap from no map needs none", testSwapFromNone},
+		{"a cluster's map stays its own", testSwapCluster},
 		{"of many swaps from one version one wins", testSwapRace},
 		{"no update is lost, whatever dies", testUpdateRace},
 		{"a change reaches every follower", testFollowers},
@@ -120,23 +122,50 @@ func testSwap(t *testing.T, etcd testEtcd) {
 	}
 }
 
-func testReplace(t *testing.T, etcd testEtcd) {
-	s, old := openStore(t, etcd.endpoints()), newMap(t, 2)
-	if err := s.Replace(testContext(t), old); err != nil {
-		t.Fatalf("replacing nothing: %v", err)
+// testSwapContent: another map has taken the place, and the version, of the one that was read.
+func testSwapContent(t *testing.T, etcd testEtcd) {
+	s, base := created(t, etcd)
+	read := next(t, base, addShard("three"))
+	stored := swap(t, s, base, addShard("four"))
+	var conflict *ConflictError
+	err := s.Swap(testContext(t), read, next(t, read))
+	if !errors.As(err, &conflict) || *conflict != (ConflictError{Base: 3, Current: 3}) || !errors.Is(err, ErrConflict) || errors.Is(err, ErrExists) {
+		t.Errorf("a swap from another map of the same version: %v", err)
 	}
-	far := next(t, old, topology.RaiseVersion(70), addShard("three"))
-	if err := s.Replace(testContext(t), far); err != nil {
-		t.Fatal(err)
+	if got := readCold(t, etcd); !equalMaps(got, stored) {
+		t.Errorf("version %d is stored", got.Version())
 	}
-	for _, m := range []*topology.Map{old, far} {
-		var stale *StaleError
-		if err := s.Replace(testContext(t), m); !errors.As(err, &stale) || stale.Current != 70 || stale.Offered != m.Version() {
-			t.Errorf("replacing with version %d: %v", m.Version(), err)
-		}
+}
+
+func testSwapFromNone(t *testing.T, etcd testEtcd) {
+	s, far := openStore(t, etcd.endpoints()), next(t, newMap(t, 2), topology.RaiseVersion(70))
+	if err := s.Swap(testContext(t), nil, far); err != nil {
+		t.Fatalf("from no map, which is so: %v", err)
+	}
+	var conflict *ConflictError
+	err := s.Swap(testContext(t), nil, next(t, far))
+	if !errors.As(err, &conflict) || *conflict != (ConflictError{Current: 70}) || !errors.Is(err, ErrExists) || !errors.Is(err, ErrConflict) {
+		t.Errorf("from no map, when there is one: %v", err)
 	}
 	if got := readCold(t, etcd); !equalMaps(got, far) {
 		t.Errorf("version %d is stored", got.Version())
+	}
+}
+
+func testSwapCluster(t *testing.T, etcd testEtcd) {
+	s, m := created(t, etcd)
+	other := newMapOf(t, otherCluster, 4, topology.RaiseVersion(9))
+	for name, err := range map[string]error{
+		"swap":   s.Swap(testContext(t), m, other),
+		"update": second(s.Update(testContext(t), func(*topology.Map) (*topology.Map, error) { return other, nil })),
+	} {
+		var otherCluster *OtherClusterError
+		if !errors.As(err, &otherCluster) || *otherCluster != (OtherClusterError{Held: m.Cluster(), Offered: other.Cluster()}) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := readCold(t, etcd); !equalMaps(got, m) {
+		t.Errorf("the map of cluster %s is stored", got.Cluster())
 	}
 }
 

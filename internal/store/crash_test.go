@@ -11,6 +11,10 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -68,6 +72,10 @@ func TestCrashTable(t *testing.T) {
 		{"19 etcd is put back to an earlier state", etcdWentBack},
 		{"20 the answer to a job's write lost", lostJobAnswer},
 		{"21 the answer to a candidate's key lost", lostCandidateAnswer},
+		{"22 etcd is put back, and others go on from there", etcdForked},
+		{"23 another cluster takes the place", anotherCluster},
+		{"24 an error that is no answer", errorForAnswer},
+		{"25 a watch falls silent", silentWatch},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, etcd) })
 	}
@@ -551,42 +559,197 @@ func compactionDuringRead(t *testing.T, etcd *member) {
 	}
 }
 
-// etcdWentBack: a backup was restored, or somebody meddled. Routers keep what they have until a newer map is there.
-func etcdWentBack(t *testing.T, etcd *member) {
-	m := newMap(t, 4)
-	s := createMap(t, etcd, m)
-	client := rawClient(t, etcd.endpoints())
+// rewind returns what puts the head back to what it is now, as a restored backup would.
+func rewind(t *testing.T, s *Store) func() {
+	t.Helper()
+	client := rawClient(t, s.config.Endpoints)
 	backup, err := client.Get(testContext(t), s.keys.head)
 	if err != nil {
 		t.Fatal(err)
 	}
-	newer := swap(t, s, m, topology.RaiseVersion(9))
-	log := &logBook{}
-	f := follow(t, openStore(t, etcd.endpoints(), smallTransactions, log.use))
-	waitFor(t, f, newer)
-	if _, err := client.Put(testContext(t), s.keys.head, string(backup.Kvs[0].Value)); err != nil {
-		t.Fatal(err)
+	return func() {
+		t.Helper()
+		if _, err := client.Put(testContext(t), s.keys.head, string(backup.Kvs[0].Value)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	eventually(t, "the follower refuses", func() bool {
-		var stale *StaleError
-		return errors.As(f.Status().LastError, &stale) && *stale == StaleError{Current: 9, Offered: m.Version()}
+}
+
+// mustRefuse checks that a follower reports the refusal, in its status and once in the log, and keeps its map.
+func mustRefuse[E error](t *testing.T, f *Follower, log *logBook, held *topology.Map, want E) {
+	t.Helper()
+	eventually(t, "the follower refuses: "+want.Error(), func() bool {
+		var refused E
+		return errors.As(f.Status().LastError, &refused) && refused.Error() == want.Error()
 	})
-	if !equalMaps(f.Map(), newer) || f.Status().Version != 9 {
-		t.Errorf("the follower went back to version %d", f.Map().Version())
+	if !equalMaps(f.Map(), held) || f.Status().Version != held.Version() || !f.Status().Connected {
+		t.Errorf("the follower has version %d and says %+v", f.Map().Version(), f.Status())
 	}
-	if n := log.count("older map"); n != 1 {
+	if n := log.count(want.Error()); n != 1 {
 		t.Errorf("it was logged %d times", n)
 	}
-	rebuilt := next(t, m, topology.RaiseVersion(10))
-	if err := s.Replace(testContext(t), rebuilt); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, f, rebuilt)
+}
+
+// mustRecover checks that a follower goes on with the map.
+func mustRecover(t *testing.T, f *Follower, m *topology.Map) {
+	t.Helper()
+	waitFor(t, f, m)
 	eventually(t, "all is well", func() bool { return f.Status().LastError == nil })
 }
 
-func lostJobAnswer(t *testing.T, etcd *member) {
+// followLogged follows with a store of its own, and keeps its log.
+func followLogged(t *testing.T, etcd *member) (*Follower, *logBook) {
+	t.Helper()
+	log := &logBook{}
+	return follow(t, openStore(t, etcd.endpoints(), smallTransactions, log.use)), log
+}
+
+// etcdWentBack: a backup was restored, or somebody meddled. Routers keep what they have until a newer map is there.
+func etcdWentBack(t *testing.T, etcd *member) {
+	m := newMap(t, 4)
+	s := createMap(t, etcd, m)
+	goBack := rewind(t, s)
+	newer := swap(t, s, m, topology.RaiseVersion(9))
+	f, log := followLogged(t, etcd)
+	waitFor(t, f, newer)
+	goBack()
+	mustRefuse(t, f, log, newer, &StaleError{Current: 9, Offered: m.Version()})
+	mustRecover(t, f, swap(t, s, m, topology.RaiseVersion(10)))
+}
+
+// etcdForked: after the backup, another change gets the version that a lost one had.
+func etcdForked(t *testing.T, etcd *member) {
+	m := newMap(t, 4)
+	s := createMap(t, etcd, m)
+	goBack := rewind(t, s)
+	lost := swap(t, s, m, addShard("three"))
+	f, log := followLogged(t, etcd)
+	waitFor(t, f, lost)
+	changed := f.Changed()
+	goBack()
+	fork := swap(t, s, m, addShard("four"))
+	mustRefuse(t, f, log, lost, &ForkError{Version: lost.Version()})
+	select {
+	case <-changed:
+		t.Error("a change was announced that never was")
+	default:
+	}
+
+	// Clean-up writes the head again as it is: still the fork, and no news.
+	litter(t, s, 1)
+	if _, err := s.CollectGarbage(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	mustRefuse(t, f, log, lost, &ForkError{Version: lost.Version()})
+	mustRecover(t, f, swap(t, s, fork, addShard("five")))
+}
+
+// anotherCluster: somebody emptied etcd, or pointed another cluster at the same keys. A router must not serve another
+// cluster's map, an operator must see it.
+func anotherCluster(t *testing.T, etcd *member) {
+	m := newMap(t, 4)
+	s := createMap(t, etcd, m)
+	f, log := followLogged(t, etcd)
+	waitFor(t, f, m)
+	if _, err := rawClient(t, etcd.endpoints()).Delete(testContext(t), s.config.Prefix, clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	other := newMapOf(t, otherCluster, 4)
+	if err := s.Create(testContext(t), other); err != nil {
+		t.Fatal(err)
+	}
+	want := &OtherClusterError{Held: m.Cluster(), Offered: other.Cluster()}
+	mustRefuse(t, f, log, m, want)
+	other = swap(t, s, other, addShard("three")) // A higher version does not help it.
+	eventually(t, "the follower has seen it", func() bool { return equalMaps(f.store.latest.Load(), other) })
+	mustRefuse(t, f, log, m, want)
+
+	for name, reader := range map[string]*Store{"the writer": s, "a process that knew the other cluster": f.store} {
+		if got, err := reader.Map(testContext(t)); err != nil || !equalMaps(got, other) {
+			t.Errorf("%s reads another map than is stored: %v", name, err)
+		}
+	}
+	goOnFrom := func(m *topology.Map) (*topology.Map, error) { return m.Next(addShard("four")) }
+	if got, err := f.store.Update(testContext(t), goOnFrom); err != nil || got.Cluster() != other.Cluster() || got.Version() != other.Version()+1 {
+		t.Errorf("an update of what is stored: %v", err)
+	}
+}
+
+// errorForAnswer: what gRPC and proxies call an error need not be etcd's no.
+func errorForAnswer(t *testing.T, etcd *member) {
+	for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.Aborted, codes.ResourceExhausted} {
+		for name, verdict := range map[string]fate{"applied": loseAnswer, "not applied": vanish} {
+			t.Run(code.String()+", "+name, func(t *testing.T) {
+				m := newMap(t, 4)
+				createMap(t, etcd, m)
+				s, w := wired(t, etcd, onWrite(0, verdict))
+				w.lost = status.Error(code, "stream broken")
+				changed := next(t, m, addShard("three"))
+				if err := s.Swap(testContext(t), m, changed); err != nil {
+					t.Fatal(err)
+				}
+				mustBeCurrent(t, etcd, changed)
+			})
+		}
+	}
+	t.Run("again and again", func(t *testing.T) {
+		err := swapHearing(t, etcd, status.Error(codes.Internal, "stream broken"), loseAnswer, impatient)
+		if !errors.Is(err, ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+	})
+	t.Run("applied with the last of the space", func(t *testing.T) {
+		if err := swapHearing(t, etcd, rpctypes.ErrGRPCNoSpace, loseAnswer); !errors.Is(err, ErrOutcomeUnknown) {
+			t.Error(err)
+		}
+	})
+	t.Run("etcd's own no", func(t *testing.T) {
+		for _, no := range []error{rpctypes.ErrGRPCPermissionDenied, rpctypes.ErrGRPCRequestTooLarge, rpctypes.ErrGRPCInvalidAuthMgmt} {
+			if err := swapHearing(t, etcd, no, vanish); err == nil || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrUnavailable) {
+				t.Errorf("%v: %v", no, err)
+			}
+		}
+	})
+}
+
+// swapHearing makes a change whose every write meets the same fate, and the same words.
+func swapHearing(t *testing.T, etcd *member, words error, verdict fate, changes ...func(*Config)) error {
+	t.Helper()
+	m, err := openStore(t, etcd.endpoints()).Map(testContext(t))
+	if errors.Is(err, ErrNoMap) {
+		m = newMap(t, 4)
+		createMap(t, etcd, m)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{lost: words, decide: func(int, *pb.TxnRequest) fate { return verdict }}
+	s := openStore(t, etcd.endpoints(), append(changes, smallTransactions, w.use)...)
+	return s.Swap(testContext(t), m, next(t, m))
+}
+
+// silentWatch: the watch stays open and tells nothing, while etcd answers all else.
+func silentWatch(t *testing.T, etcd *member) {
+	m := newMap(t, 4)
+	s := createMap(t, etcd, m)
 	w := &wire{}
+	f := follow(t, openStore(t, etcd.endpoints(), w.use, impatient))
+	waitFor(t, f, m)
+	m = swap(t, s, m, addShard("three")) // This one comes through the watch, which is thus in place.
+	waitFor(t, f, m)
+	w.deaf.Store(true)
+	waitFor(t, f, swap(t, s, m, addShard("four")))
+	w.deaf.Store(false)
+	eventually(t, "all is well", func() bool { return f.Status().Connected && f.Status().LastError == nil })
+}
+
+func lostJobAnswer(t *testing.T, etcd *member) {
+	for name, lost := range map[string]error{"lost": nil, "broken": status.Error(codes.Internal, "stream broken")} {
+		t.Run(name, func(t *testing.T) { loseJobAnswers(t, etcd, lost) })
+	}
+}
+
+func loseJobAnswers(t *testing.T, etcd *member, lost error) {
+	w := &wire{lost: lost}
 	s := openStore(t, etcd.endpoints(), smallTransactions, w.use)
 	l := campaign(t, s, "leader")
 	lose := func(verdict fate) {

@@ -5,13 +5,15 @@
 // router falls behind: it stores, compares, tells of changes, and says plainly when it cannot.
 //
 // What it guarantees:
-//   - A map is replaced by compare-and-swap: of many writers that go on from one version exactly one wins, versions never go
-//     back, and a reader gets all of a map or an error, however large it is and whoever dies while it is written.
+//   - A map is replaced by compare-and-swap, on version and content: of many writers that go on from one map exactly one wins,
+//     versions never go back, and a reader gets all of a map or an error, however large it is and whoever dies while it is
+//     written.
 //   - A write whose answer was lost is settled before the caller hears of it: applied, not applied, or, when etcd stays away,
 //     an error for which errors.Is(err, [ErrOutcomeUnknown]) holds.
 //   - Nothing hangs: a request that etcd does not answer ends as an [UnavailableError] after Config.RequestTimeout, and every
 //     context cancels.
-//   - A [Follower] never goes back to an older map, keeps the last one while etcd is away, and then catches up to the newest.
+//   - A [Follower] never goes back to an older map, nor over to another one of the same version or of another cluster. It
+//     keeps the last one while etcd is away, and then catches up to the newest.
 //   - Job records are written only by the leader: the transaction itself checks that the leadership still holds.
 //
 // Records of live routers rest on leases, thus on clocks. They are for visibility and for knowing whom to wait for, never for

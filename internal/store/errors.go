@@ -29,18 +29,28 @@ var (
 	ErrClosed = errors.New("store is closed")
 )
 
-// ConflictError is a lost race for the next version of the map. It is an [ErrConflict].
+// ConflictError is a lost race for the next version of the map. It is an [ErrConflict], and an [ErrExists] where the writer
+// went on from no map.
 type ConflictError struct {
-	Base    uint64 // the version that the writer went on from
-	Current uint64 // the version that is stored
+	Base    uint64 // the version that the writer went on from; 0: from no map
+	Current uint64 // the version that is stored; the same as Base: with another content
 }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("shard map is at version %d, not at %d any more", e.Current, e.Base)
+	switch e.Base {
+	case 0:
+		return fmt.Sprintf("shard map version %d %v", e.Current, ErrExists)
+	case e.Current:
+		return fmt.Sprintf("shard map version %d has another content than the one that was read", e.Current)
+	default:
+		return fmt.Sprintf("shard map is at version %d, not at %d any more", e.Current, e.Base)
+	}
 }
 
-// Is makes every ConflictError an ErrConflict.
-func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+// Is makes every ConflictError an ErrConflict and, where it is so, an ErrExists.
+func (e *ConflictError) Is(target error) bool {
+	return target == ErrConflict || target == ErrExists && e.Base == 0
+}
 
 // StaleError is a map that was refused because its version is not above the current one.
 type StaleError struct {
@@ -50,6 +60,26 @@ type StaleError struct {
 
 func (e *StaleError) Error() string {
 	return fmt.Sprintf("shard map version %d is refused: version %d is there already and versions never go back", e.Offered, e.Current)
+}
+
+// ForkError is a map that a [Follower] refused because it has the version of the held one, and another content: etcd was put
+// back to an earlier state, and others went on from there. A map with a higher version ends it.
+type ForkError struct {
+	Version uint64 // of both maps
+}
+
+func (e *ForkError) Error() string {
+	return fmt.Sprintf("shard map version %d is refused: there is another map of the same version; one with a higher version is needed", e.Version)
+}
+
+// OtherClusterError is a map that was refused because it belongs to another cluster, whatever its version.
+type OtherClusterError struct {
+	Held    string // the cluster of the map that stays
+	Offered string // the cluster of the refused map
+}
+
+func (e *OtherClusterError) Error() string {
+	return fmt.Sprintf("shard map of cluster %s is refused: this is cluster %s", e.Offered, e.Held)
 }
 
 // UnavailableError is a request that etcd did not answer. It is an [ErrUnavailable], and an [ErrOutcomeUnknown] where the

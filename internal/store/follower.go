@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,14 +27,14 @@ type Follower struct {
 	changed chan struct{}
 	status  Status
 	silent  bool  // whether the loss of etcd was reported and its return was not
-	refused error // the last map that was refused, until a newer one is accepted
+	refused error // why the stored map was refused; nil: it was not
 }
 
 // Status is how a follower is doing.
 type Status struct {
 	Connected bool      // whether the last look at etcd worked
 	Since     time.Time // when Connected became what it is
-	LastError error     // nil; [ErrNoMap]; a [StaleError] when an older map was refused; why etcd cannot be read
+	LastError error     // nil; [ErrNoMap]; a [StaleError], [ForkError] or [OtherClusterError]: the stored map was refused; why etcd cannot be read
 	Version   uint64    // of the held map; 0: none yet
 }
 
@@ -231,30 +232,49 @@ func (f *Follower) found(m *topology.Map) {
 	}
 }
 
-// accept takes the map unless it is older than the held one. The caller holds the lock.
+// accept takes the map if it follows the held one. The caller holds the lock.
 func (f *Follower) accept(m *topology.Map) error {
 	held := f.current.Load()
-	switch {
-	case held == nil:
-		f.current.Store(m)
-		close(f.ready)
-	case m.Version() > held.Version():
-		f.current.Store(m)
-	case m.Version() == held.Version():
-		f.refused = nil
-		return nil
-	default:
-		if f.refused == nil { // Reported once, not at every probe.
-			f.store.config.Logger.Error("shard map: etcd has an older map than this process, which keeps its own",
-				"held", held.Version(), "stored", m.Version())
-		}
-		f.refused = &StaleError{Current: held.Version(), Offered: m.Version()}
-		return f.refused
+	if err := refusal(held, m); err != nil {
+		f.reportRefusal(err)
+		return err
 	}
 	f.refused = nil
+	if held != nil && held.Version() == m.Version() {
+		return nil
+	}
+	f.current.Store(m)
+	if held == nil {
+		close(f.ready)
+	}
 	close(f.changed)
 	f.changed = make(chan struct{})
 	return nil
+}
+
+// refusal tells why the offered map can neither follow the held one nor be the same; nil: it can.
+func refusal(held, offered *topology.Map) error {
+	switch {
+	case held == nil:
+		return nil
+	case offered.Cluster() != held.Cluster() && !held.Empty(): // a map with nothing in it may have been made by mistake
+		return &OtherClusterError{Held: held.Cluster(), Offered: offered.Cluster()}
+	case offered.Version() < held.Version():
+		return &StaleError{Current: held.Version(), Offered: offered.Version()}
+	case offered.Version() == held.Version() && !bytes.Equal(offered.Manifest(), held.Manifest()):
+		return &ForkError{Version: held.Version()}
+	default:
+		return nil
+	}
+}
+
+// reportRefusal logs a refusal when it is new, not at every look. The caller holds the lock.
+func (f *Follower) reportRefusal(err error) {
+	if f.refused == nil || f.refused.Error() != err.Error() {
+		f.store.config.Logger.Error("shard map: the stored map is refused, the last one stays in use",
+			"version", f.current.Load().Version(), "cause", err)
+	}
+	f.refused = err
 }
 
 // lost records that etcd cannot be read.

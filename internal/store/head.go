@@ -52,6 +52,19 @@ func (h head) pieces() map[topology.PieceID]bool {
 	return set
 }
 
+// names tells whether the head is that of the map. Another version of this program may have written the head with other words,
+// or with more than is understood here: then the map that it makes counts.
+func (h head) names(m *topology.Map) bool {
+	manifest := m.Manifest()
+	if bytes.Equal(h.data, manifest) {
+		return true
+	}
+	read, err := h.manifest.Assemble(m, func([]topology.PieceID) (map[topology.PieceID][]byte, error) {
+		return nil, errors.New("a piece is not of that map")
+	})
+	return err == nil && bytes.Equal(read.Manifest(), manifest)
+}
+
 // remembers tells whether the attempt is among those that led to this head.
 func (h head) remembers(a attempt) bool {
 	for _, known := range h.attempts {

@@ -3,13 +3,15 @@ package store
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-const testCluster = "0192f0c1-2d3e-7a4b-8c5d-6e7f8a9b0c1d"
+const (
+	testCluster  = "0192f0c1-2d3e-7a4b-8c5d-6e7f8a9b0c1d"
+	otherCluster = "0192f0c1-2d3e-7a4b-8c5d-6e7f8a9b0c1e"
+)
 
 // next returns the map with the changes made.
 func next(t testing.TB, m *topology.Map, changes ...topology.Change) *topology.Map {
@@ -24,11 +26,17 @@ func next(t testing.TB, m *topology.Map, changes ...topology.Change) *topology.M
 // newMap returns a map with two shards and a keyspace of the given number of ranges, which take turns.
 func newMap(t testing.TB, ranges int) *topology.Map {
 	t.Helper()
-	m, err := topology.New(testCluster)
+	return newMapOf(t, testCluster, ranges)
+}
+
+// newMapOf is newMap for any cluster, with more changes made at once.
+func newMapOf(t testing.TB, cluster string, ranges int, more ...topology.Change) *topology.Map {
+	t.Helper()
+	m, err := topology.New(cluster)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return next(t, m, addShard("one"), addShard("two"), addKeyspace("k", ranges))
+	return next(t, m, append([]topology.Change{addShard("one"), addShard("two"), addKeyspace("k", ranges)}, more...)...)
 }
 
 func addShard(name string) topology.Change {
@@ -45,8 +53,7 @@ func rangesOf(n int) []topology.RangeSpec {
 	specs := make([]topology.RangeSpec, n)
 	for i := range specs {
 		if i > 0 {
-			from := strings.TrimRight(fmt.Sprintf("%016x", uint64(i)*(1<<63/uint64(n)*2)), "0")
-			specs[i].From = topology.Point{from}
+			specs[i].From = topology.Point{fmt.Sprintf("%016x", uint64(i)*(1<<63/uint64(n)*2))}
 		}
 		specs[i].Shard = []string{"one", "two"}[i%2]
 	}

@@ -26,72 +26,33 @@ const (
 
 // Create stores the first map. If there is one already it fails with [ErrExists].
 func (s *Store) Create(ctx context.Context, m *topology.Map) error {
-	h, _, err := s.readHead(ctx)
-	if err != nil {
-		return fmt.Errorf("create map: %w", err)
-	}
-	if h.exists() {
-		return fmt.Errorf("create map: version %d %w", h.manifest.Version(), ErrExists)
-	}
-	err = s.publish(ctx, head{}, m)
-	var moved *movedError
-	if errors.As(err, &moved) {
-		return fmt.Errorf("create map: a map %w", ErrExists)
-	}
-	if err != nil {
+	if err := s.replace(ctx, nil, m); err != nil {
 		return fmt.Errorf("create map: %w", err)
 	}
 	return nil
 }
 
-// Swap replaces base, which must be the current map, with next, whose version must be higher. A lost race is a
-// [ConflictError].
+// Swap replaces base with next. Base is the map that was read before, and must be the current one in version and content; nil:
+// there must be none. Otherwise the race is lost, which is a [ConflictError]. Next must be of the same cluster, and its
+// version higher.
 func (s *Store) Swap(ctx context.Context, base, next *topology.Map) error {
-	if next.Version() <= base.Version() {
-		return fmt.Errorf("swap map: %w", &StaleError{Current: base.Version(), Offered: next.Version()})
-	}
-	err := s.replaceHead(ctx, next, func(current head) error {
-		if current.manifest.Version() != base.Version() {
-			return &ConflictError{Base: base.Version(), Current: current.manifest.Version()}
-		}
-		return nil
-	})
-	if err != nil {
+	if err := s.replace(ctx, base, next); err != nil {
 		return fmt.Errorf("swap map: %w", err)
 	}
 	return nil
 }
 
-// Replace stores a map whatever the current one is, for an import or a rebuild. Its version must be above the current one's,
-// otherwise it is refused with a [StaleError].
-func (s *Store) Replace(ctx context.Context, m *topology.Map) error {
-	err := s.Create(ctx, m)
-	if !errors.Is(err, ErrExists) {
+// replace publishes next over base, and starts over when clean-up has touched the head in between.
+func (s *Store) replace(ctx context.Context, base, next *topology.Map) error {
+	if err := checkSuccessor(base, next); err != nil {
 		return err
 	}
-	err = s.replaceHead(ctx, m, func(current head) error {
-		if m.Version() <= current.manifest.Version() {
-			return &StaleError{Current: current.manifest.Version(), Offered: m.Version()}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("replace map: %w", err)
-	}
-	return nil
-}
-
-// replaceHead publishes a map over a head that is acceptable, and starts over when that head has moved in between.
-func (s *Store) replaceHead(ctx context.Context, next *topology.Map, acceptable func(current head) error) error {
 	current, _, err := s.readHead(ctx)
 	if err != nil {
 		return err
 	}
 	for range touchLimit {
-		if !current.exists() {
-			return ErrNoMap
-		}
-		if err := acceptable(current); err != nil {
+		if err := checkBase(current, base); err != nil {
 			return err
 		}
 		err := s.publish(ctx, current, next)
@@ -102,6 +63,36 @@ func (s *Store) replaceHead(ctx context.Context, next *topology.Map, acceptable 
 		current = moved.current
 	}
 	return fmt.Errorf("gave up after %d tries: %w", touchLimit, ErrConflict)
+}
+
+// checkSuccessor refuses a map that no follower would accept after base.
+func checkSuccessor(base, next *topology.Map) error {
+	switch {
+	case base == nil:
+		return nil
+	case next.Cluster() != base.Cluster() && !base.Empty(): // a map with nothing in it may have been made by mistake
+		return &OtherClusterError{Held: base.Cluster(), Offered: next.Cluster()}
+	case next.Version() <= base.Version():
+		return &StaleError{Current: base.Version(), Offered: next.Version()}
+	default:
+		return nil
+	}
+}
+
+// checkBase makes sure that base is what the head names.
+func checkBase(current head, base *topology.Map) error {
+	switch {
+	case base == nil && !current.exists():
+		return nil
+	case base == nil:
+		return &ConflictError{Current: current.manifest.Version()}
+	case !current.exists():
+		return ErrNoMap
+	case current.manifest.Version() != base.Version() || !current.names(base):
+		return &ConflictError{Base: base.Version(), Current: current.manifest.Version()}
+	default:
+		return nil
+	}
 }
 
 // Update reads the map, lets change make the next one of it, and swaps. It starts over when others were faster, so change
@@ -135,8 +126,8 @@ func (s *Store) updateOnce(ctx context.Context, change func(*topology.Map) (*top
 	if next == nil {
 		return nil, errors.New("update map: the change made no map")
 	}
-	if next.Version() <= current.shardMap.Version() {
-		return nil, fmt.Errorf("update map: %w", &StaleError{Current: current.shardMap.Version(), Offered: next.Version()})
+	if err := checkSuccessor(current.shardMap, next); err != nil {
+		return nil, fmt.Errorf("update map: %w", err)
 	}
 	if err := s.publish(ctx, current.head, next); err != nil {
 		return nil, fmt.Errorf("update map: %w", err)
@@ -164,7 +155,7 @@ func (s *Store) publish(ctx context.Context, from head, next *topology.Map) erro
 	if err != nil {
 		return err
 	}
-	s.remember(next)
+	s.latest.Store(next)
 	s.sweepLeniently(ctx, published, later)
 	return nil
 }

@@ -53,30 +53,50 @@ func (s *Store) readMap(ctx context.Context) (stored, error) {
 
 // assemble makes the map that the head names, with the pieces as they were at the revision.
 func (s *Store) assemble(ctx context.Context, h head, revision int64) (*topology.Map, error) {
+	m, err := withHelpOf(s.latest.Load(), func(previous *topology.Map) (*topology.Map, error) {
+		return s.build(ctx, h, revision, previous)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read map version %d: %w", h.manifest.Version(), err)
+	}
+	s.latest.Store(m)
+	return m, nil
+}
+
+// withHelpOf builds a map with the pieces of a previous one at hand, which may be nil. Where they are of no help, because the
+// map cannot be built with them or is of another cluster, it is built from what is stored alone: a process must not depend on
+// what it happened to see before.
+func withHelpOf(previous *topology.Map, build func(previous *topology.Map) (*topology.Map, error)) (*topology.Map, error) {
+	m, err := build(previous)
+	var fetchErr *fetchError
+	switch {
+	case previous == nil || errors.As(err, &fetchErr):
+		return m, err
+	case err != nil || m.Cluster() != previous.Cluster():
+		return build(nil)
+	default:
+		return m, nil
+	}
+}
+
+// fetchError is pieces that could not be read, which is nothing that a map is to blame for. It stays within the package.
+type fetchError struct{ cause error }
+
+func (e *fetchError) Error() string { return e.cause.Error() }
+
+func (e *fetchError) Unwrap() error { return e.cause }
+
+func (s *Store) build(ctx context.Context, h head, revision int64, previous *topology.Map) (*topology.Map, error) {
 	var fetchErr error // kept aside: who decides on it must find it whatever topology wraps it in
-	m, err := h.manifest.Assemble(s.newest.Load(), func(missing []topology.PieceID) (map[topology.PieceID][]byte, error) {
+	m, err := h.manifest.Assemble(previous, func(missing []topology.PieceID) (map[topology.PieceID][]byte, error) {
 		var pieces map[topology.PieceID][]byte
 		pieces, fetchErr = s.fetch(ctx, missing, len(h.manifest.Pieces()), revision)
 		return pieces, fetchErr
 	})
 	if fetchErr != nil {
-		return nil, fmt.Errorf("read map version %d: %w", h.manifest.Version(), fetchErr)
+		return nil, &fetchError{fetchErr}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read map version %d: %w", h.manifest.Version(), err)
-	}
-	s.remember(m)
-	return m, nil
-}
-
-// remember keeps the map for the next read, unless a newer one is kept.
-func (s *Store) remember(m *topology.Map) {
-	for {
-		newest := s.newest.Load()
-		if newest != nil && newest.Version() >= m.Version() || s.newest.CompareAndSwap(newest, m) {
-			return
-		}
-	}
+	return m, err
 }
 
 // fetch reads pieces as they were at the revision: by name, or, when most of the map is missing, in one sweep.

@@ -23,12 +23,13 @@ const (
 
 // request runs do, which must be safe to repeat, until it gets an answer or the request's time is over.
 func (s *Store) request(ctx context.Context, action string, do func(context.Context, *clientv3.Client) error) error {
-	_, err := s.requestNotingLoss(ctx, action, do)
+	_, err := s.requestWhile(ctx, action, isTransient, do)
 	return err
 }
 
-// requestNotingLoss is request. lostAnswer says that at least one try ended with no answer though it may have reached etcd.
-func (s *Store) requestNotingLoss(ctx context.Context, action string, do func(context.Context, *clientv3.Client) error) (lostAnswer bool, err error) {
+// requestWhile is request, and goes on while asking again may help with the error that do ended with. lostAnswer says that at
+// least one try ended without telling what became of it.
+func (s *Store) requestWhile(ctx context.Context, action string, mayHelp func(error) bool, do func(context.Context, *clientv3.Client) error) (lostAnswer bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, s.config.RequestTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
@@ -36,14 +37,14 @@ func (s *Store) requestNotingLoss(ctx context.Context, action string, do func(co
 	started := time.Now()
 	var cause error
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		err := s.try(limited, do)
+		sent, err := s.try(limited, do)
 		if err == nil {
 			return lostAnswer, nil
 		}
-		if !isTransient(err) {
+		lostAnswer = lostAnswer || sent && !isRefusal(err)
+		if again := isTransient(err) || sent && mayHelp(err); !again {
 			return lostAnswer, fmt.Errorf("%s: %w", action, err)
 		}
-		lostAnswer = lostAnswer || mayHaveArrived(err)
 		if cause == nil || limited.Err() == nil { // The last word is often only that time is over: the one before says why.
 			cause = err
 		}
@@ -63,14 +64,15 @@ func (s *Store) requestNotingLoss(ctx context.Context, action string, do func(co
 	}
 }
 
-func (s *Store) try(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
+// try runs do once. Without a client nothing was sent.
+func (s *Store) try(ctx context.Context, do func(context.Context, *clientv3.Client) error) (sent bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.RequestTimeout/triesPerRequest)
 	defer cancel()
 	client, err := s.connect(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return do(ctx, client)
+	return true, do(ctx, client)
 }
 
 // transaction is a write that may be sent more than once and must be recognisable by what it wrote.
@@ -81,9 +83,10 @@ type transaction struct {
 	otherwise []clientv3.Op
 }
 
-// commit runs the transaction. lostAnswer tells that a refusal may come from its own earlier try having been applied.
+// commit runs the transaction until etcd has said yes or no to it. lostAnswer tells that a no may come from its own earlier try
+// having been applied.
 func (s *Store) commit(ctx context.Context, t transaction) (response *clientv3.TxnResponse, lostAnswer bool, err error) {
-	lostAnswer, err = s.requestNotingLoss(ctx, t.action, func(ctx context.Context, client *clientv3.Client) (err error) {
+	lostAnswer, err = s.requestWhile(ctx, t.action, isUnsettled, func(ctx context.Context, client *clientv3.Client) (err error) {
 		response, err = client.Txn(ctx).If(t.when...).Then(t.then...).Else(t.otherwise...).Commit()
 		return err
 	})
@@ -114,12 +117,25 @@ func isTransient(err error) bool {
 	}
 }
 
-// mayHaveArrived is false only where it is certain that etcd did not take the request in.
-func mayHaveArrived(err error) bool {
-	if errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTooManyRequests) {
-		return false
+// isUnsettled tells whether the same write again may tell what became of the first. A broken stream is an internal error to
+// gRPC, a proposal that lost its leader an unknown one to etcd: neither says that nothing was written.
+func isUnsettled(err error) bool {
+	return isTransient(err) || !isRefusal(err) && !errors.Is(err, rpctypes.ErrNoSpace)
+}
+
+// isRefusal is true only where it is certain that etcd has not done what was asked, and will not. It takes etcd's own word
+// for it. That there is no space is none: etcd also says so of the write that used up the last of it.
+func isRefusal(err error) bool {
+	var etcdError rpctypes.EtcdError
+	if !errors.As(err, &etcdError) {
+		return strings.Contains(err.Error(), "Error while dial") // gRPC has no code of its own for a refused connection.
 	}
-	return !strings.Contains(err.Error(), "Error while dial") // gRPC has no code of its own for a refused connection.
+	switch etcdError.Code() {
+	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange, codes.PermissionDenied, codes.Unauthenticated:
+		return true
+	default:
+		return errors.Is(err, rpctypes.ErrNoLeader) || errors.Is(err, rpctypes.ErrTooManyRequests)
+	}
 }
 
 func errorCode(err error) codes.Code {

@@ -28,8 +28,8 @@ type Store struct {
 	client     atomic.Pointer[clientv3.Client]
 	connecting chan struct{} // holds one token: who has it makes the client
 
-	// newest is the newest map that passed through here: what it has of the pieces need not travel again.
-	newest atomic.Pointer[topology.Map]
+	// latest is the map that passed through here last: what it has of the pieces need not travel again. It decides nothing.
+	latest atomic.Pointer[topology.Map]
 }
 
 // keys are the names in etcd.

@@ -10,6 +10,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 func TestConfigIsChecked(t *testing.T) {
@@ -46,6 +48,66 @@ func TestDamagedHead(t *testing.T) {
 	good[0] = headFormat + 1
 	if _, err := decodeHead(&mvccpb.KeyValue{Value: good}); err == nil || !strings.Contains(err.Error(), "format 2") {
 		t.Errorf("a head of the future: %v", err)
+	}
+}
+
+// TestHeadInOtherWords: another version of this program may write a head differently, and one can still go on from its map.
+func TestHeadInOtherWords(t *testing.T) {
+	etcd := startMember(t)
+	m := newMap(t, 2)
+	s := openStore(t, etcd.endpoints())
+	if err := s.Create(testContext(t), m); err != nil {
+		t.Fatal(err)
+	}
+	h, _, err := s.readHead(testContext(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.data = append([]byte(`{"from_the_future":true,`), h.data[1:]...)
+	if _, err := rawClient(t, etcd.endpoints()).Put(testContext(t), s.keys.head, string(h.encode())); err != nil {
+		t.Fatal(err)
+	}
+	read, err := s.Map(testContext(t))
+	if err != nil || !equalMaps(read, m) {
+		t.Fatalf("another map was read: %v", err)
+	}
+	if err := s.Swap(testContext(t), read, next(t, read)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKnownPiecesAreNotNeeded: what a process has seen before may help it to build a map, never hinder it.
+func TestKnownPiecesAreNotNeeded(t *testing.T) {
+	known, stored, other := newMap(t, 2), newMap(t, 4), newMapOf(t, otherCluster, 4)
+	harmful, away := errors.New("these pieces do not fit"), &fetchError{errors.New("etcd is away")}
+	for name, c := range map[string]struct {
+		known, built *topology.Map
+		err          error // of the first build
+		builds       int
+	}{
+		"nothing is known":        {nil, stored, nil, 1},
+		"nothing, and it fails":   {nil, stored, harmful, 1},
+		"it helps":                {known, stored, nil, 1},
+		"it hinders":              {known, stored, harmful, 2},
+		"it is another cluster's": {known, other, nil, 2},
+		"etcd is away":            {known, stored, away, 1},
+	} {
+		builds := 0
+		m, err := withHelpOf(c.known, func(previous *topology.Map) (*topology.Map, error) {
+			if builds++; builds == 1 && previous != c.known || builds == 2 && previous != nil {
+				t.Errorf("%s: build %d had another map at hand", name, builds)
+			}
+			if builds == 1 && c.err != nil {
+				return nil, c.err
+			}
+			return c.built, nil
+		})
+		if builds != c.builds {
+			t.Errorf("%s: %d builds", name, builds)
+		}
+		if failed := c.err != nil && c.builds == 1; failed != (err != nil) || !failed && m != c.built {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

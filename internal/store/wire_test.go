@@ -3,9 +3,11 @@ package store
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,6 +30,8 @@ const (
 type wire struct {
 	decide     func(write int, txn *pb.TxnRequest) fate // nil: arrive
 	beforeRead func(method string)                      // nil: nothing
+	lost       error                                    // what is heard instead of an answer; nil: that the connection was lost
+	deaf       atomic.Bool                              // whether nothing comes in on streams any more, though they stay
 
 	mu      sync.Mutex
 	writes  int
@@ -39,7 +43,29 @@ type wire struct {
 }
 
 func (w *wire) use(c *Config) {
-	c.dialOptions = append(c.dialOptions, grpc.WithChainUnaryInterceptor(w.intercept))
+	c.dialOptions = append(c.dialOptions, grpc.WithChainUnaryInterceptor(w.intercept), grpc.WithChainStreamInterceptor(w.interceptStream))
+}
+
+func (w *wire) interceptStream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := open(ctx, desc, conn, method, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &deafStream{stream, &w.deaf}, nil
+}
+
+// deafStream loses what comes in while it is deaf.
+type deafStream struct {
+	grpc.ClientStream
+	deaf *atomic.Bool
+}
+
+func (s *deafStream) RecvMsg(message any) error {
+	for {
+		if err := s.ClientStream.RecvMsg(message); err != nil || !s.deaf.Load() {
+			return err
+		}
+	}
 }
 
 // reset forgets what was counted.
@@ -97,8 +123,11 @@ func (w *wire) orDeath(verdict fate) fate {
 }
 
 func (w *wire) carryOut(verdict fate, send func() error) error {
-	died := status.Error(codes.Aborted, "the writer is dead")
-	lost := status.Error(codes.Unavailable, "connection lost")
+	died := rpctypes.ErrGRPCPermissionDenied // ends the writer's work at once: it must not send again
+	lost := w.lost
+	if lost == nil {
+		lost = status.Error(codes.Unavailable, "connection lost")
+	}
 	switch verdict {
 	case vanish:
 		return lost

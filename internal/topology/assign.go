@@ -19,6 +19,9 @@ func (m *Map) Assign(by Assignment) ([]RangeSpec, Assignment, error) {
 	if len(shards) == 0 {
 		return nil, by, ErrNoActiveShard
 	}
+	if by.Slots > maxRanges || by.VirtualNodes > maxRanges/len(shards) {
+		return nil, by, fmt.Errorf("%d slots or %d virtual nodes on each of %d shards would make more than %d ranges", by.Slots, by.VirtualNodes, len(shards), maxRanges)
+	}
 	algorithm, err := placement.New(by.Algorithm, placement.Config{Slots: by.Slots, VirtualNodes: by.VirtualNodes})
 	if err != nil {
 		return nil, by, err

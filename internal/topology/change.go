@@ -122,8 +122,9 @@ func AddShard(spec ShardSpec) Change {
 			return fmt.Errorf("shard %q: all %d numbers have been given out", spec.Name, MaxShardNumber)
 		}
 		d.lastNumber++
-		spec.Number = d.lastNumber
-		s, err := newShard(spec)
+		numbered := spec // the change may be made again, on another map
+		numbered.Number = d.lastNumber
+		s, err := newShard(numbered)
 		if err != nil {
 			return err
 		}

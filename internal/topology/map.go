@@ -33,7 +33,7 @@ type Map struct {
 const (
 	maxKeyspaces = 10_000
 	maxTables    = 1_000_000
-	maxRanges    = 4_000_000
+	maxRanges    = 1_000_000
 	maxPins      = 20_000_000
 	// MaxVersion leaves room for all changes that will ever be made, and fits a bigint of PostgreSQL.
 	MaxVersion = 1 << 62
@@ -77,6 +77,9 @@ func (m *Map) Shards() iter.Seq[*Shard] {
 
 // LastShardNumber returns the last number that was given to a shard, even if that one is gone.
 func (m *Map) LastShardNumber() int { return m.lastNumber }
+
+// Empty says whether there is nothing in the map, as in the first one of a cluster.
+func (m *Map) Empty() bool { return len(m.byName) == 0 && len(m.keyspaces) == 0 && len(m.tables) == 0 }
 
 // ShardCount returns how many shards there are.
 func (m *Map) ShardCount() int { return len(m.byName) }

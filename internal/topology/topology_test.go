@@ -259,6 +259,16 @@ func TestAChangeIsAllOrNothingAndNeverTouchesTheMapBefore(t *testing.T) {
 	}
 }
 
+func TestAChangeCanBeMadeAgain(t *testing.T) {
+	m := clusterOf(t, 1)
+	change := AddShard(ShardSpec{Name: "again", Primary: InstanceSpec{Address: "h:1"}})
+	for range 2 {
+		if next := must[*Map](t)(m.Next(change)); next.Shard("again").Number() != 2 {
+			t.Errorf("it has number %d", next.Shard("again").Number())
+		}
+	}
+}
+
 func TestNumbersAreNeverGivenTwice(t *testing.T) {
 	m := clusterOf(t, 2)
 	m = must[*Map](t)(m.Next(RemoveShard("s2")))

@@ -53,9 +53,27 @@ func TestMain(m *testing.M) {
 // cluster is a running 'cleave dev'.
 type cluster struct {
 	command *exec.Cmd
-	output  strings.Builder
+	output  transcript
 	api     *api.Client
 	ended   chan error
+}
+
+// transcript is what a process has said so far; it may go on while a test reads it.
+type transcript struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *transcript) add(line string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.WriteString(line + "\n")
+}
+
+func (o *transcript) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // folder is one that the servers' user can enter.
@@ -118,7 +136,7 @@ func start(t *testing.T, flags ...string) *cluster {
 	go func() {
 		lines := bufio.NewScanner(output)
 		for lines.Scan() {
-			c.output.WriteString(lines.Text() + "\n")
+			c.output.add(lines.Text())
 			if strings.HasPrefix(lines.Text(), "cleave: ready") {
 				ready <- true
 			}
@@ -470,4 +488,62 @@ func TestTheStateIsReadable(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
 	}
+}
+
+// TestALocalClusterThatLostItsMapKeepsItsData removes the folder of etcd, and the map with it.
+func TestALocalClusterThatLostItsMapKeepsItsData(t *testing.T) {
+	data := filepath.Join(folder(t), "cluster")
+	c := start(t, "--data", data, "--shards", "2")
+	if _, err := c.api.CreateKeyspace(t.Context(), api.CreateKeyspace{Name: "users"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.connect(t, data, 0).Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all shards have recorded the map", func() bool { return len(c.status(t).Findings) == 0 })
+	before := c.status(t)
+	c.interrupt(t)
+	if err := os.RemoveAll(filepath.Join(data, "etcd")); err != nil {
+		t.Fatal(err)
+	}
+	c = start(t, "--data", data)
+	now := c.status(t)
+	if now.Cluster != before.Cluster || len(now.Shards) != 2 || now.Keyspaces != 1 || now.MapVersion <= before.MapVersion {
+		t.Errorf("it was %+v, it is %+v", before, now)
+	}
+	var answer int
+	if err := c.connect(t, data, 0).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer); err != nil || answer != 42 {
+		t.Errorf("the data is not there any more: %d, %v", answer, err)
+	}
+	c.interrupt(t)
+}
+
+// TestServersThatTheMapForgotAreKept imports a map from before a shard was added.
+func TestServersThatTheMapForgotAreKept(t *testing.T) {
+	data := filepath.Join(folder(t), "cluster")
+	c := start(t, "--data", data, "--shards", "1")
+	old, err := c.api.MapDocument(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := api.AddShard{}
+	request.Name = "late"
+	if _, err := c.api.AddShard(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.connect(t, data, 1).Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.api.ImportMap(t.Context(), api.ImportMap{Document: old, Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.interrupt(t)
+	c = start(t, "--data", data)
+	if !strings.Contains(c.output.String(), "server late runs but is no shard of the map") {
+		t.Errorf("it was not said:\n%s", c.output.String())
+	}
+	if _, err := os.Stat(filepath.Join(data, "late")); err != nil {
+		t.Errorf("the server's folder: %v", err)
+	}
+	c.interrupt(t)
 }
