@@ -167,8 +167,12 @@ func each(specs []topology.ShardSpec, look func(topology.ShardSpec) inspected) [
 	return results
 }
 
-// lookTimeout bounds a thorough look at one shard.
-const lookTimeout = 20 * time.Second
+const (
+	// lookTimeout bounds a thorough look at one shard.
+	lookTimeout = 20 * time.Second
+	// recordTimeout bounds telling one shard what it owns: a million pins take some ten seconds at first.
+	recordTimeout = 2 * time.Minute
+)
 
 // inspectAll looks at shards thoroughly.
 func (c *Cluster) inspectAll(ctx context.Context, specs []topology.ShardSpec) []inspected {
@@ -225,7 +229,11 @@ func (c *Cluster) readAll(ctx context.Context, specs []topology.ShardSpec) []ins
 
 // connected runs work with a connection to the shard's primary.
 func (c *Cluster) connected(ctx context.Context, spec topology.ShardSpec, work func(context.Context, session) error) error {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	return c.connectedFor(ctx, lookTimeout, spec, work)
+}
+
+func (c *Cluster) connectedFor(ctx context.Context, limit time.Duration, spec topology.ShardSpec, work func(context.Context, session) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conn, err := c.config.Access.Connect(ctx, spec)
 	if err != nil {

@@ -324,12 +324,13 @@ func (c *Cluster) CheckMap(ctx context.Context) ([]api.Finding, error) {
 		return nil, err
 	}
 	findings := []api.Finding{}
+	plan := shard.Prepare(m)
 	for _, look := range c.readAll(ctx, specsOf(m)) {
 		if look.err != nil {
 			findings = append(findings, unreachable(look.spec, api.Problem, "its record was not compared", look.err))
 			continue
 		}
-		findings = append(findings, shard.Verify(m, look.spec.Name, look.record)...)
+		findings = append(findings, plan.Verify(look.spec.Name, look.record)...)
 	}
 	return append(findings, c.compareShards(ctx, m)...), nil
 }

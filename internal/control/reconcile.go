@@ -85,7 +85,10 @@ func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, recorded map[i
 	}
 	plan := shard.Prepare(m)
 	for _, result := range each(due, func(spec topology.ShardSpec) inspected {
-		return inspected{err: c.recordOn(ctx, plan, spec)}
+		return inspected{err: c.connectedFor(ctx, recordTimeout, spec, func(ctx context.Context, s session) error {
+			_, err := plan.Record(ctx, s, spec.Name)
+			return err
+		})}
 	}) {
 		var newer *shard.NewerError
 		var fork *shard.ForkError

@@ -117,7 +117,7 @@ func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.Shar
 	}
 	added := next.Shard(spec.Name).Spec()
 	c.noteReport(added, report)
-	if err := c.recordOn(ctx, shard.Prepare(next), added); err != nil {
+	if err := c.recordOn(ctx, next, added); err != nil {
 		findings = append(findings, notRecorded(spec.Name, err))
 	}
 	return api.ShardChanged{MapVersion: next.Version(), Shard: added, Checked: examined, Findings: findings}, nil
@@ -281,9 +281,9 @@ func apply(request api.UpdateShard, s *topology.ShardSpec) {
 }
 
 // recordOn tells one shard what it owns.
-func (c *Cluster) recordOn(ctx context.Context, plan *shard.Plan, spec topology.ShardSpec) error {
-	return c.connected(ctx, spec, func(ctx context.Context, s session) error {
-		_, err := plan.Record(ctx, s, spec.Name)
+func (c *Cluster) recordOn(ctx context.Context, m *topology.Map, spec topology.ShardSpec) error {
+	return c.connectedFor(ctx, recordTimeout, spec, func(ctx context.Context, s session) error {
+		_, err := shard.Record(ctx, s, m, spec.Name)
 		return err
 	})
 }

@@ -90,6 +90,27 @@ func TestReleaseSparesWhatDependsOnOurs(t *testing.T) {
 	}
 }
 
+// TestReleaseSparesWhatComesInBetween has a table appear after the release has looked and before it drops the schema.
+func TestReleaseSparesWhatComesInBetween(t *testing.T) {
+	c := newCluster(t, 1)
+	spec := specOf("s1", c.servers[0])
+	blocker, releaser := connect(t, spec), connect(t, spec)
+	execute(t, blocker, "BEGIN")
+	execute(t, blocker, "LOCK TABLE cleave.tables IN ACCESS SHARE MODE")
+	released := make(chan error, 1)
+	go func() { released <- Release(context.Background(), releaser, clusterID) }()
+	waitUntilBlocked(t, blocker, releaser)
+	execute(t, c.conns[0], "CREATE TABLE cleave.late AS SELECT 1 AS x")
+	execute(t, blocker, "ROLLBACK")
+	var foreign *ForeignObjectsError
+	if err := <-released; !errors.As(err, &foreign) || !strings.Contains(err.Error(), "cleave.late") {
+		t.Errorf("release says %v", err)
+	}
+	if one[int](t, c.conns[0], "SELECT x FROM cleave.late") != 1 || c.read(t)[0].Shard != "s1" {
+		t.Error("something was dropped")
+	}
+}
+
 func TestReleaseLeavesANewerSchemaAlone(t *testing.T) {
 	c := newCluster(t, 1)
 	execute(t, c.conns[0], "CREATE TABLE cleave.future (id int)")
@@ -110,6 +131,8 @@ func TestTheListOfStepsOfAnotherIsNotOurs(t *testing.T) {
 	const ourColumns = "CREATE TABLE cleave.migrations (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());"
 	for name, theirs := range map[string]string{
 		"other columns":    "CREATE TABLE cleave.migrations (version integer, name text)",
+		"other types":      "CREATE TABLE cleave.migrations (version text, name text, applied_at timestamptz); INSERT INTO cleave.migrations VALUES ('v1', 'identity')",
+		"fewer columns":    "CREATE TABLE cleave.migrations (version integer, name text); INSERT INTO cleave.migrations VALUES (1, 'identity')",
 		"a view":           "CREATE VIEW cleave.migrations AS SELECT 1 AS version, 'identity'::text AS name, now() AS applied_at",
 		"other steps":      ourColumns + "INSERT INTO cleave.migrations VALUES (1, 'create users'), (2, 'create orders')",
 		"other versions":   ourColumns + "INSERT INTO cleave.migrations VALUES (20240101, 'identity')",

@@ -191,8 +191,12 @@ func drawRing(c *canvas, g layout, left float64, spots, owners []int, names []st
 	}
 	f := m.Figures()
 	c.text(x, y-14, 22, "middle", inkColour, fmt.Sprintf("%d shards", f.Shards))
-	c.text(x, y+8, 13, "middle", quietColour, fmt.Sprintf("%d ranges", m.Len()))
-	c.text(x, y+28, 13, "middle", quietColour, fmt.Sprintf("max/min %.2f", f.Skew()))
+	c.text(x, y+8, 13, "middle", quietColour, counted(m.Len(), "range"))
+	skew := fmt.Sprintf("max/min %.2f", f.Skew())
+	if math.IsInf(f.Skew(), 0) {
+		skew = "not every shard owns a part"
+	}
+	c.text(x, y+28, 13, "middle", quietColour, skew)
 }
 
 // arc appends a piece of the annulus; from and to are parts of a turn. A whole turn is drawn as two halves, because an
@@ -302,4 +306,12 @@ func shorten(s string, limit int) string {
 		return s
 	}
 	return string(runes[:limit-1]) + "…"
+}
+
+// counted prints a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
