@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // creation remembers what a start has made.
@@ -115,7 +116,7 @@ func (s *Server) ensureData(ctx context.Context, makeData maker) error {
 		err = os.Rename(fresh, s.config.data())
 	}
 	if err != nil {
-		return fmt.Errorf("make the data: %w", errors.Join(err, os.RemoveAll(fresh)))
+		return fmt.Errorf("make the data: %w", errors.Join(err, removeBusy(fresh)))
 	}
 	s.made.data = s.config.data()
 	return s.syncFolder(s.config.Dir)
@@ -128,11 +129,22 @@ func removeUnfinished(dir string) error {
 		return err
 	}
 	for _, folder := range left {
-		if err := os.RemoveAll(folder); err != nil {
+		if err := removeBusy(folder); err != nil {
 			return fmt.Errorf("remove unfinished data: %w", err)
 		}
 	}
 	return nil
+}
+
+// removeBusy removes a folder in which a program may still be at work for a moment: the server that initdb has started hears
+// of the end of initdb, and of who started that, only when it next reads or writes.
+func removeBusy(folder string) error {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := os.RemoveAll(folder)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // escapePattern makes a pattern of a path that matches that path alone.
