@@ -9,7 +9,7 @@
 // For a store that limits the size of a request the map is cut into pieces: each holds a run of shards, tables, ranges or
 // pins, and is named by a digest of its content; a small [Manifest] lists them. Where a run ends is decided by the entries
 // themselves, not by their position, so a change in one place makes one new piece and leaves the names of all others as
-// they were: of a map with a million pins, changing one writes well below a hundred kilobytes.
+// they were: of a map with a million pins, changing one writes about a hundred kilobytes.
 //
 // Both forms say which schema they are written in and which is the oldest reader that understands them. Fields that
 // a reader does not know are skipped when the writer was newer; a map written by a newer program can be followed, but not
