@@ -94,7 +94,7 @@ func (c *Cluster) Import(ctx context.Context, request api.ImportMap) (api.MapCha
 		return api.MapChanged{}, &store.ConflictError{Base: request.IfVersion, Current: current.Version()}
 	}
 	looks := c.readAll(ctx, merged(specsOf(imported), specsOf(current)))
-	findings, err := recordFindings(imported, looks)
+	findings, err := recordFindings(imported, current, looks)
 	if err != nil {
 		return api.MapChanged{}, err
 	}
@@ -147,9 +147,14 @@ func merged(a, b []topology.ShardSpec) []topology.ShardSpec {
 	return all
 }
 
-// recordFindings says whether the servers are the shards that the map takes them for.
-func recordFindings(m *topology.Map, looks []inspected) ([]api.Finding, error) {
+// recordFindings says whether the servers are the shards that the map takes them for. A server that cannot be asked is a problem
+// where there is no map in force that could tell instead.
+func recordFindings(m, current *topology.Map, looks []inspected) ([]api.Finding, error) {
 	var findings []api.Finding
+	away := api.Warning
+	if current == nil || current.Empty() {
+		away = api.Problem
+	}
 	problem := func(spec topology.ShardSpec, code, hint, format string, args ...any) {
 		findings = append(findings, api.Finding{Severity: api.Problem, Code: code, Shard: spec.Name, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
@@ -157,7 +162,7 @@ func recordFindings(m *topology.Map, looks []inspected) ([]api.Finding, error) {
 		listed := m.Shard(look.spec.Name) != nil
 		switch {
 		case look.err != nil:
-			findings = append(findings, unreachable(look.spec, api.Warning, "it is not known what it has recorded", look.err))
+			findings = append(findings, unreachable(look.spec, away, "it is not known what it has recorded", look.err))
 		case look.record.Cluster != "" && look.record.Cluster != m.Cluster():
 			return nil, &RefusedError{Message: fmt.Sprintf("shard %s belongs to cluster %s, the map is of cluster %s", look.spec.Name, look.record.Cluster, m.Cluster())}
 		case listed && look.record.Cluster == "":
@@ -172,9 +177,9 @@ func recordFindings(m *topology.Map, looks []inspected) ([]api.Finding, error) {
 }
 
 // ownerFindings says what the map would look for elsewhere than it is. What is true is in the current map or, where there is
-// none, in the shards' records.
+// none or the shards have recorded a newer one, in their records.
 func (c *Cluster) ownerFindings(imported, current *topology.Map, looks []inspected) (changes []string, findings []api.Finding) {
-	if current == nil || current.Empty() {
+	if current == nil || current.Empty() || newestRecord(looks) > current.Version() {
 		if current, findings = rebuiltFor(imported, looks); current == nil {
 			return nil, findings
 		}
@@ -189,15 +194,23 @@ func (c *Cluster) ownerFindings(imported, current *topology.Map, looks []inspect
 	}}
 }
 
+// newestRecord is the newest version of the map that a shard has recorded.
+func newestRecord(looks []inspected) (newest uint64) {
+	for _, look := range looks {
+		if look.err == nil {
+			newest = max(newest, look.record.MapVersion)
+		}
+	}
+	return newest
+}
+
 // rebuiltFor puts the map together from the records. If that cannot be done, and a shard has recorded a newer map than the
 // imported one, it cannot be told whether that one fits.
 func rebuiltFor(imported *topology.Map, looks []inspected) (*topology.Map, []api.Finding) {
 	var records []*shard.Recorded
-	newest := imported.Version()
 	for _, look := range looks {
 		if look.err == nil && look.record.Cluster != "" && look.record.MapVersion > 0 {
 			records = append(records, look.record)
-			newest = max(newest, look.record.MapVersion)
 		}
 	}
 	if len(records) == 0 {
@@ -206,7 +219,8 @@ func rebuiltFor(imported *topology.Map, looks []inspected) (*topology.Map, []api
 	if rebuilt, _, err := shard.RebuildWith(records, shard.RebuildOptions{AllowOlder: true}); err == nil {
 		return rebuilt, nil
 	}
-	if newest == imported.Version() {
+	newest := newestRecord(looks)
+	if newest <= imported.Version() {
 		return nil, nil
 	}
 	return nil, []api.Finding{{
