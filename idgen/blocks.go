@@ -222,10 +222,11 @@ func (b *Blocks) accept(first, n int64) (*block, error) {
 	return &block{first: first, size: size, prefetchAt: b.prefetchPoint(size)}, nil
 }
 
-// prefetchPoint is the count of numbers taken at which the next block is fetched; beyond the size if only on demand.
+// prefetchPoint is the count of numbers taken at which the next block is fetched ahead; 0, which no count is, if only on
+// demand: whoever finds the block used up then makes the trip, and hears how it ended.
 func (b *Blocks) prefetchPoint(size int64) int64 {
 	if b.config.PrefetchAt == 1 {
-		return size + 1
+		return 0
 	}
 	return max(1, int64(b.config.PrefetchAt*float64(size)))
 }
