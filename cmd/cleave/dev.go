@@ -260,7 +260,11 @@ func moveShard(ctx context.Context, s *store.Store, known *topology.Shard, now t
 	_, err := s.Update(ctx, func(m *topology.Map) (*topology.Map, error) {
 		return m.Next(topology.UpdateShard(now.Name, func(spec *topology.ShardSpec) {
 			spec.Primary.Address, spec.Password = now.Primary.Address, now.Password
-			spec.Replicas = now.Replicas
+			replicas := slices.Clone(now.Replicas)
+			for i := range min(len(replicas), len(spec.Replicas)) {
+				replicas[i].Labels = spec.Replicas[i].Labels
+			}
+			spec.Replicas = replicas
 		}))
 	})
 	return err

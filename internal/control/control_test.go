@@ -490,6 +490,26 @@ func TestAShardThatWasAwayIsToldLater(t *testing.T) {
 	eventually(t, "the shard was told", p.settled)
 }
 
+// TestAShardThatWentBackIsToldAgain puts a shard's record back to an earlier version, as a restored backup would.
+func TestAShardThatWentBackIsToldAgain(t *testing.T) {
+	servers := pgtest.StartN(t, 2)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, servers)
+	eventually(t, "all shards have recorded the map", p.settled)
+	version := p.follower.Map().Version()
+	execute(t, servers[1], "UPDATE cleave.identity SET map_version = 1")
+	conn, err := pgx.Connect(t.Context(), servers[1].DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	eventually(t, "the shard was told again, without a new map", func() bool {
+		var recorded uint64
+		err := conn.QueryRow(t.Context(), "SELECT map_version FROM cleave.identity").Scan(&recorded)
+		return err == nil && recorded == version && p.follower.Map().Version() == version
+	})
+}
+
 // TestServingGoesOnWithoutEtcd stops etcd under a process.
 func TestServingGoesOnWithoutEtcd(t *testing.T) {
 	servers := pgtest.StartN(t, 1)
@@ -549,6 +569,9 @@ func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
 	}
 	if _, err := p.AddShard(t.Context(), api.AddShard{ShardSpec: topology.ShardSpec{Name: "S 2"}}); err == nil || len(local.free) != 1 {
 		t.Errorf("a server was started for a name that cannot be: %v", err)
+	}
+	if _, err := p.AddShard(t.Context(), api.AddShard{ShardSpec: topology.ShardSpec{Name: "s2", User: "me"}}); err == nil || len(local.free) != 1 {
+		t.Errorf("a log-in was ignored: %v", err)
 	}
 	if _, err := p.AddShard(t.Context(), api.AddShard{ShardSpec: topology.ShardSpec{Name: "s2"}}); err == nil {
 		t.Error("a server with wrong settings was taken")

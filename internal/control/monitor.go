@@ -176,6 +176,14 @@ func (m *monitor) noteRecorded(name string, version uint64) {
 	}
 }
 
+// isBehind says whether the shard's primary was seen with an older record than this version.
+func (m *monitor) isBehind(spec topology.ShardSpec, version uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.instances[instanceKey(spec, spec.Primary.Address)]
+	return one != nil && one.up && one.health.MapVersion < version
+}
+
 // describe fills in how a shard is.
 func (m *monitor) describe(status *api.ShardStatus) {
 	m.mu.Lock()

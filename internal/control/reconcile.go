@@ -46,27 +46,25 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// retryEvery is how often shards that did not hear of the map are told again. A var for tests.
-var retryEvery = 2 * time.Second
+// retryEvery is how often the leader looks for shards that have not recorded the map: they were away, or were put back to an
+// earlier state.
+const retryEvery = 2 * time.Second
 
-// keepRecords tells the shards what they own whenever the map changes, and those that did not hear it again, until the
+// keepRecords tells the shards what they own whenever the map changes, and those that have not recorded it again, until the
 // leadership ends. Records cannot go back, so a leader that does not know yet that it is none does no harm.
 func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership) {
 	follower := c.config.Follower
-	recorded := map[int]uint64{} // by number: a name may come back for another shard
+	told := &told{versions: map[int]uint64{}, failures: map[int]string{}}
+	again := time.NewTicker(retryEvery)
+	defer again.Stop()
 	for {
 		changed := follower.Changed()
-		behind := 0
 		if m := follower.Map(); m != nil {
-			behind = c.recordAll(ctx, m, recorded)
-		}
-		var again <-chan time.Time
-		if behind > 0 {
-			again = time.After(retryEvery)
+			c.recordAll(ctx, m, told)
 		}
 		select {
 		case <-changed:
-		case <-again:
+		case <-again.C:
 		case <-leadership.Done():
 			return
 		case <-ctx.Done():
@@ -75,13 +73,22 @@ func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership)
 	}
 }
 
-// recordAll tells all shards that have not recorded this version, and returns how many still have not.
-func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, recorded map[int]uint64) (behind int) {
+// told is what a leader remembers of the shards, by number: a name may come back for another shard.
+type told struct {
+	versions map[int]uint64 // what each has heard
+	failures map[int]string // what was last said in the log of one that did not
+}
+
+// recordAll tells all shards that have not recorded this version, or whose records have gone back since.
+func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, told *told) {
 	var due []topology.ShardSpec
 	for _, spec := range specsOf(m) {
-		if recorded[spec.Number] < m.Version() {
+		if told.versions[spec.Number] < m.Version() || c.monitor.isBehind(spec, m.Version()) {
 			due = append(due, spec)
 		}
+	}
+	if len(due) == 0 {
+		return
 	}
 	plan := shard.Prepare(m)
 	for _, result := range each(due, func(spec topology.ShardSpec) inspected {
@@ -90,25 +97,33 @@ func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, recorded map[i
 			return err
 		})}
 	}) {
-		var newer *shard.NewerError
-		var fork *shard.ForkError
-		switch {
-		case result.err == nil:
-			recorded[result.spec.Number] = m.Version()
-			c.monitor.noteRecorded(result.spec.Name, m.Version())
-		case errors.As(result.err, &newer), errors.As(result.err, &fork):
-			// Not tried again: only a newer map helps, and status or 'map check' says so.
-			recorded[result.spec.Number] = m.Version()
-			c.config.Logger.Error("a shard has recorded another map than the one in force", "shard", result.spec.Name, "error", result.err)
-		default:
-			behind++
-			level := slog.LevelDebug // the monitor says when a shard is away
-			var claimed *shard.ClaimedError
-			if errors.As(result.err, &claimed) || errors.Is(result.err, shard.ErrNotClaimed) {
-				level = slog.LevelError
-			}
-			c.config.Logger.Log(ctx, level, "a shard has not recorded what it owns", "shard", result.spec.Name, "error", result.err)
-		}
+		c.noteTold(ctx, m, told, result)
 	}
-	return behind
+}
+
+// noteTold remembers how telling one shard ended, and says so where a person has to act.
+func (c *Cluster) noteTold(ctx context.Context, m *topology.Map, told *told, result inspected) {
+	number := result.spec.Number
+	if result.err == nil {
+		told.versions[number] = m.Version()
+		delete(told.failures, number)
+		c.monitor.noteRecorded(result.spec.Name, m.Version())
+		return
+	}
+	var newer *shard.NewerError
+	var fork *shard.ForkError
+	var claimed *shard.ClaimedError
+	level := slog.LevelDebug // the monitor says when a shard is away
+	switch {
+	case errors.As(result.err, &newer), errors.As(result.err, &fork):
+		// Not tried again: only a newer map helps, and status or 'map check' says so.
+		told.versions[number] = m.Version()
+		level = slog.LevelError
+	case errors.As(result.err, &claimed), errors.Is(result.err, shard.ErrNotClaimed):
+		level = slog.LevelError
+	}
+	if failure := result.err.Error(); told.failures[number] != failure {
+		told.failures[number] = failure
+		c.config.Logger.Log(ctx, level, "a shard has not recorded what it owns", "shard", result.spec.Name, "error", failure)
+	}
 }

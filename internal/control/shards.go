@@ -61,8 +61,8 @@ func (c *Cluster) rehearse(m *topology.Map, spec topology.ShardSpec) error {
 		if c.config.Provisioner == nil {
 			return &InvalidError{Message: fmt.Sprintf("shard %q has no address", spec.Name), Hint: "Say where its server is: --address host:port. Only a local cluster starts servers itself."}
 		}
-		if len(spec.Replicas) > 0 {
-			return invalidf("shard %q has replicas but no address", spec.Name)
+		if len(spec.Replicas) > 0 || spec.Database != "" || spec.User != "" || !spec.Password.IsZero() || spec.SSLMode != "" || spec.SSLRootCert != "" {
+			return invalidf("shard %q has no address: a server that is started for it has its own replicas, database and log-in", spec.Name)
 		}
 		spec.Primary.Address = "placeholder:1" // no name of a machine on this cluster's network, so it collides with none
 	}
