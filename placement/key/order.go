@@ -113,7 +113,7 @@ func cutUUID(encoded string) (Value, string, error) {
 	if len(encoded) < 16 {
 		return Value{}, "", errShort
 	}
-	return Value{bytes: encoded[:16]}, encoded[16:], nil
+	return OfUUID([16]byte([]byte(encoded[:16]))), encoded[16:], nil
 }
 
 func cutBytea(encoded string) (Value, string, error) {

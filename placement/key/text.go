@@ -16,7 +16,8 @@ func (v Value) String() string {
 	case Text, Varchar:
 		return v.bytes
 	case UUID:
-		digits := hex.EncodeToString([]byte(v.bytes))
+		id := v.uuid()
+		digits := hex.EncodeToString(id[:])
 		return digits[:8] + "-" + digits[8:12] + "-" + digits[12:16] + "-" + digits[16:20] + "-" + digits[20:]
 	case Date:
 		return dateString(v.number)

@@ -26,7 +26,7 @@ func anyValue(t *rapid.T) Value {
 	case Text, Varchar:
 		v.bytes = rapid.StringOf(rapid.Rune().Filter(func(r rune) bool { return r > 0 && utf8.ValidRune(r) })).Draw(t, "text")
 	case UUID:
-		v.bytes = string(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "uuid"))
+		v = OfUUID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "uuid")))
 	case Bytea:
 		v.bytes = string(rapid.SliceOf(rapid.OneOf(rapid.Byte(), rapid.SampledFrom([]byte{0, 1, 0xff}))).Draw(t, "bytea"))
 	}

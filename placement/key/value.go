@@ -15,8 +15,9 @@ import (
 // Value is one value of one key type: what a key column holds.
 type Value struct {
 	typ    Type
-	number int64  // integers; days; microseconds
-	bytes  string // text, uuid, bytea
+	number int64  // integers; days; microseconds; a uuid's upper half
+	low    uint64 // a uuid's lower half
+	bytes  string // text, bytea
 }
 
 // Type returns the type that the value was parsed as.
@@ -30,7 +31,7 @@ func (v Value) Hash(seed uint64) uint64 {
 	case Text, Varchar:
 		return HashText(v.bytes, seed)
 	case UUID:
-		return HashUUID([16]byte([]byte(v.bytes)), seed)
+		return HashUUID(v.uuid(), seed)
 	case Date:
 		return HashDate(int32(v.number), seed)
 	case Timestamptz:
@@ -38,7 +39,7 @@ func (v Value) Hash(seed uint64) uint64 {
 	case Bytea:
 		return arrayOfOne(bytesExtended(v.bytes, seed))
 	default:
-		panic("key: hash of a Value that did not come from Parse")
+		panic("key: hash of a Value without a type")
 	}
 }
 
@@ -50,11 +51,11 @@ func (v Value) AppendOrdered(dst []byte) []byte {
 	case Text, Varchar:
 		return AppendText(dst, v.bytes)
 	case UUID:
-		return append(dst, v.bytes...)
+		return AppendUUID(dst, v.uuid())
 	case Bytea:
 		return AppendBytea(dst, []byte(v.bytes))
 	default:
-		panic("key: order of a Value that did not come from Parse")
+		panic("key: order of a Value without a type")
 	}
 }
 
@@ -116,8 +117,9 @@ func parseUUID(s string) (Value, error) {
 	if groups == nil {
 		return Value{}, errors.New("a uuid has 32 hexadecimal digits, in groups of 8-4-4-4-12")
 	}
-	raw, err := hex.DecodeString(strings.Join(groups[1:], ""))
-	return Value{bytes: string(raw)}, err
+	var id [16]byte
+	_, err := hex.Decode(id[:], []byte(strings.Join(groups[1:], "")))
+	return OfUUID(id), err
 }
 
 func parseBytea(s string) (Value, error) {
