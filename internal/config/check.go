@@ -26,8 +26,10 @@ func (c Config) problems() Problems {
 	k.etcd()
 	k.http()
 	k.shards()
+	k.router()
 	k.health()
 	k.log()
+	k.handover()
 	k.files()
 	k.secrets()
 	return k.found
@@ -177,6 +179,47 @@ func (k *checker) shards() {
 	k.positive("shards.connect_timeout", shards.ConnectTimeout)
 }
 
+func (k *checker) router() {
+	c := k.config
+	k.pair("tls.cert_file", c.TLS.CertFile, "tls.key_file", c.TLS.KeyFile)
+	if c.TLS.ClientCAFile != "" && c.TLS.CertFile == "" {
+		k.clash("tls.cert_file", "tls.client_ca_file", "clients show certificates only over TLS: name a certificate and its key, or remove tls.client_ca_file")
+	}
+	if len(c.Auth.Rules) == 0 {
+		k.refuse("auth.rules", "there are none, so nobody would be let in: write at least one, such as host all all loopback scram-sha-256")
+	}
+	k.oneOf("pool.mode", c.Pool.Mode, PoolTransaction, PoolSession)
+	k.atLeast("pool.per_shard", c.Pool.PerShard, 1)
+	k.atLeast("pool.total", c.Pool.Total, 0)
+	k.atLeast("pool.min_idle", c.Pool.MinIdle, 0)
+	k.atLeast("pool.logins_at_once", c.Pool.LoginsAtOnce, 1)
+	k.atLeast("pool.logins_per_second", c.Pool.LoginsPerSecond, 1)
+	k.positive("pool.queue_timeout", c.Pool.QueueTimeout)
+	k.positive("pool.idle_timeout", c.Pool.IdleTimeout)
+	k.positive("pool.max_age", c.Pool.MaxAge)
+	k.atLeast("limits.clients", c.Limits.Clients, 1)
+	k.atLeast("limits.max_message", c.Limits.MaxMessage, leastMessage)
+	if c.Limits.MaxMessage > mostMessage {
+		k.refuse("limits.max_message", "%d is more than PostgreSQL itself takes: use up to %d", c.Limits.MaxMessage, mostMessage)
+	}
+	k.atLeast("limits.plans", c.Limits.Plans, 1)
+	k.positive("limits.startup_timeout", c.Limits.StartupTimeout)
+	k.positive("limits.hold_timeout", c.Limits.HoldTimeout)
+	k.positive("limits.drain_timeout", c.Limits.DrainTimeout)
+}
+
+// What a message's limit may be: enough for an ordinary statement, and no more than PostgreSQL's own.
+const (
+	leastMessage = 64 << 10
+	mostMessage  = 1 << 30
+)
+
+func (k *checker) atLeast(field string, value, least int) {
+	if value < least {
+		k.refuse(field, "%d is too small: use at least %d", value, least)
+	}
+}
+
 func (k *checker) health() {
 	health := k.config.Health
 	k.positive("health.interval", health.Interval)
@@ -213,13 +256,31 @@ func (k *checker) pair(a, aValue, b, bValue string) {
 	}
 }
 
+// longestSocket is what every system takes as the path of a socket, with room for the folder that it is made in.
+const longestSocket = 79
+
+func (k *checker) handover() {
+	const field = "handover_socket"
+	switch path := k.config.HandoverSocket; {
+	case path == "":
+	case !filepath.IsAbs(path):
+		k.relative(field, path)
+	case len(path) > longestSocket:
+		k.refuse(field, "%q has %d bytes: use up to %d, for systems do not take much more as the path of a socket", path, len(path), longestSocket)
+	}
+}
+
 // files asks for absolute paths: what a relative one means depends on where the process was started.
 func (k *checker) files() {
 	for _, f := range fileFields() {
 		if path := k.config.Value(f); path != "" && !filepath.IsAbs(path) {
-			k.refuse(f, "%q is a relative path: write an absolute one, for a service may be started in any folder", path)
+			k.relative(f, path)
 		}
 	}
+}
+
+func (k *checker) relative(field, path string) {
+	k.refuse(field, "%q is a relative path: write an absolute one, for a service may be started in any folder", path)
 }
 
 func (k *checker) secrets() {

@@ -15,15 +15,63 @@ import (
 type Config struct {
 	Cluster    string `yaml:"cluster" doc:"Name of the cluster: everything it keeps in etcd stands under /cleave/NAME/."`
 	RouterName string `yaml:"router_name" default:"the host name" example:"router-1" doc:"Name of this process among those of the cluster; no two may share one."`
-	Listen     string `yaml:"listen" doc:"Address of the PostgreSQL front door. The router that will serve there is not built yet: until then clients are answered with an error that says where the shards are."`
-	Etcd       Etcd   `yaml:"etcd" doc:"Where the shard map is kept."`
-	HTTP       HTTP   `yaml:"http" doc:"The HTTP API."`
-	Shards     Shards `yaml:"shards" doc:"How to log in to shards, where the shard map does not say otherwise for one."`
-	Health     Health `yaml:"health" doc:"How shards are looked at."`
-	Log        Log    `yaml:"log" doc:"What the process says of itself, on standard error."`
+	Listen     string `yaml:"listen" doc:"Address at which PostgreSQL clients connect to the router."`
+	// HandoverSocket has no name that ends in _file: it need not be there, and nobody reads it.
+	HandoverSocket string `yaml:"handover_socket" example:"/run/cleave/handover.sock" doc:"Unix socket at which this process gives its listening sockets to the one that replaces it: 'cleave serve' with the same path takes them over from the process that runs, so that no client is refused while one version replaces another. Empty for none: the addresses are free only when the old process has ended."`
+	TLS            TLS    `yaml:"tls" doc:"How the router is known to PostgreSQL clients. Files are read again when they change."`
+	Auth           Auth   `yaml:"auth" doc:"Which PostgreSQL clients are let in, and how they prove who they are."`
+	Pool           Pool   `yaml:"pool" doc:"Backends: the router's connections to the shards."`
+	Limits         Limits `yaml:"limits" doc:"What clients may ask for."`
+	Etcd           Etcd   `yaml:"etcd" doc:"Where the shard map is kept."`
+	HTTP           HTTP   `yaml:"http" doc:"The HTTP API."`
+	Shards         Shards `yaml:"shards" doc:"How to log in to shards, where the shard map does not say otherwise for one."`
+	Health         Health `yaml:"health" doc:"How shards are looked at."`
+	Log            Log    `yaml:"log" doc:"What the process says of itself, on standard error."`
 
 	origins  map[string]Origin // by path; a field without one has its default
 	warnings []string          // what was noticed while loading
+}
+
+// TLS says how the router is known to PostgreSQL clients, and they to it.
+type TLS struct {
+	CertFile     string `yaml:"cert_file" example:"/etc/cleave/router.pem" doc:"Certificate of the router, with the chain that leads to its authority; empty for no TLS."`
+	KeyFile      string `yaml:"key_file" example:"/etc/cleave/router.key" doc:"Private key of that certificate."`
+	ClientCAFile string `yaml:"client_ca_file" example:"/etc/cleave/clients-ca.pem" doc:"Certificates of the authorities that clients' certificates must be signed by, for the method cert."`
+}
+
+// Auth says who is let in.
+type Auth struct {
+	Rules     []string `yaml:"rules" doc:"Who is let in and how, as in pg_hba.conf: TYPE DATABASE USER ADDRESS METHOD. The first rule that fits decides; if none does, the client is refused. TYPE is host, hostssl or hostnossl; ADDRESS an address, a prefix such as 10.0.0.0/8, loopback or all; METHOD scram-sha-256, trust, cert or reject. Several names are written with commas."`
+	UsersFile string   `yaml:"users_file" example:"/etc/cleave/users.txt" doc:"File with users and their SCRAM verifiers, a line for each: \"name\" \"SCRAM-SHA-256$...\" ('cleave auth verifier' makes one). Empty: the verifiers are read from pg_authid of the shard with the lowest number, which needs a superuser, or GRANT SELECT ON pg_authid."`
+}
+
+// Pool says how many backends there are and how long they live.
+type Pool struct {
+	Mode            string        `yaml:"mode" doc:"How long a client keeps a backend: transaction, or session. A client can choose for itself with SET cleave.pool_mode."`
+	PerShard        int           `yaml:"per_shard" doc:"Most backends to one shard, over all roles. Fewer are used if the shard's max_connections, shared by all routers, does not allow as many."`
+	Total           int           `yaml:"total" doc:"Most backends in all; 0 for no limit."`
+	MinIdle         int           `yaml:"min_idle" doc:"How many idle backends of a shard stay open however long they are idle."`
+	QueueTimeout    time.Duration `yaml:"queue_timeout" doc:"How long a client waits for a backend before it gets an error."`
+	IdleTimeout     time.Duration `yaml:"idle_timeout" doc:"How long a backend may be idle before it is closed."`
+	MaxAge          time.Duration `yaml:"max_age" doc:"How old a backend may get."`
+	LoginsAtOnce    int           `yaml:"logins_at_once" doc:"Most logins to one shard at a time."`
+	LoginsPerSecond int           `yaml:"logins_per_second" doc:"Most logins to one shard in a second."`
+}
+
+// Modes of [Pool.Mode].
+const (
+	PoolTransaction = "transaction"
+	PoolSession     = "session"
+)
+
+// Limits says what clients may ask for.
+type Limits struct {
+	Clients        int           `yaml:"clients" doc:"Most clients at a time."`
+	MaxMessage     int           `yaml:"max_message" doc:"Longest message that a client may send, in bytes."`
+	StartupTimeout time.Duration `yaml:"startup_timeout" doc:"How long a client may take to log in."`
+	HoldTimeout    time.Duration `yaml:"hold_timeout" doc:"How long a statement waits while its rows are switched from one shard to another."`
+	DrainTimeout   time.Duration `yaml:"drain_timeout" doc:"How long open transactions may go on when the process is told to stop. After a hand-over sessions first go on as ever for as long, then idle ones are closed."`
+	Plans          int           `yaml:"plans" doc:"How many statements' plans are kept."`
 }
 
 // Etcd says how to reach etcd.
@@ -101,6 +149,15 @@ func Default() Config {
 		Cluster:    "main",
 		RouterName: name,
 		Listen:     "127.0.0.1:6432",
+		Auth:       Auth{Rules: []string{"host all all loopback scram-sha-256", "hostssl all all all scram-sha-256"}},
+		Pool: Pool{
+			Mode: PoolTransaction, PerShard: 50, QueueTimeout: 10 * time.Second, IdleTimeout: 10 * time.Minute, MaxAge: time.Hour,
+			LoginsAtOnce: 4, LoginsPerSecond: 50,
+		},
+		Limits: Limits{
+			Clients: 10_000, MaxMessage: 256 << 20, StartupTimeout: 30 * time.Second, HoldTimeout: 30 * time.Second,
+			DrainTimeout: 30 * time.Second, Plans: 10_000,
+		},
 		Etcd: Etcd{
 			Endpoints:      []string{"http://127.0.0.1:2379"},
 			RequestTimeout: 5 * time.Second,

@@ -65,6 +65,30 @@ const everything = `
 cluster: orders
 router_name: 007
 listen: 127.0.0.1:5433
+handover_socket: /run/handover.sock
+tls: {cert_file: /router.pem, key_file: /router.key, client_ca_file: /router-clients.pem}
+auth:
+  rules:
+    - hostssl all all all cert
+    - host all all loopback trust
+  users_file: /users.txt
+pool:
+  mode: session
+  per_shard: 7
+  total: 70
+  min_idle: 2
+  queue_timeout: 3s
+  idle_timeout: 4m
+  max_age: 5h
+  logins_at_once: 6
+  logins_per_second: 8
+limits:
+  clients: 9
+  max_message: 100000
+  startup_timeout: 11s
+  hold_timeout: 12s
+  drain_timeout: 13s
+  plans: 14
 etcd:
   endpoints: [https://a:2379, "https://b:2379"]
   username: cleave
@@ -97,7 +121,16 @@ log:
 
 func everythingParsed() config.Config {
 	return config.Config{
-		Cluster: "orders", RouterName: "007", Listen: "127.0.0.1:5433",
+		Cluster: "orders", RouterName: "007", Listen: "127.0.0.1:5433", HandoverSocket: "/run/handover.sock",
+		TLS:  config.TLS{CertFile: "/router.pem", KeyFile: "/router.key", ClientCAFile: "/router-clients.pem"},
+		Auth: config.Auth{Rules: []string{"hostssl all all all cert", "host all all loopback trust"}, UsersFile: "/users.txt"},
+		Pool: config.Pool{
+			Mode: config.PoolSession, PerShard: 7, Total: 70, MinIdle: 2, QueueTimeout: 3 * time.Second, IdleTimeout: 4 * time.Minute,
+			MaxAge: 5 * time.Hour, LoginsAtOnce: 6, LoginsPerSecond: 8,
+		},
+		Limits: config.Limits{
+			Clients: 9, MaxMessage: 100000, StartupTimeout: 11 * time.Second, HoldTimeout: 12 * time.Second, DrainTimeout: 13 * time.Second, Plans: 14,
+		},
 		Etcd: config.Etcd{
 			Endpoints: []string{"https://a:2379", "https://b:2379"}, Username: "cleave",
 			Password:       secret.Reference{File: "/etc/cleave/etcd-password"},
@@ -127,7 +160,7 @@ func TestEveryFieldCanBeSetInTheFile(t *testing.T) {
 			t.Errorf("%s is from %v", f.Path, c.Origin(f.Path))
 		}
 	}
-	if got := c.Origin("shards.sslmode").Place; got != "cleave.yaml:24" {
+	if got := c.Origin("shards.sslmode").Place; got != "cleave.yaml:48" {
 		t.Errorf("sslmode is said to stand at %s", got)
 	}
 }
@@ -250,6 +283,8 @@ func TestWhatIsRefused(t *testing.T) {
 		"prefer":        {"shards: {sslmode: prefer}\n", nil, []string{"cleave.yaml:1: shards.sslmode: prefer falls back to plain text in silence"}},
 		"verify-ca":     {"shards: {sslmode: verify-ca}\n", nil, []string{"cleave.yaml:1: shards.root_ca_file: sslmode verify-ca needs an authority of your own"}},
 		"relative":      {"shards: {root_ca_file: ca.pem}\n", nil, []string{`cleave.yaml:1: shards.root_ca_file: "ca.pem" is a relative path`}},
+		"hand-over":     {"handover_socket: next.sock\n", nil, []string{`cleave.yaml:1: handover_socket: "next.sock" is a relative path`}},
+		"long socket":   {"handover_socket: /" + strings.Repeat("x", 79) + "\n", nil, []string{`cleave.yaml:1: handover_socket: "/` + strings.Repeat("x", 79) + `" has 80 bytes: use up to 79`}},
 		"connect":       {"shards: {connect_timeout: 0s}\n", nil, []string{"cleave.yaml:1: shards.connect_timeout: 0s is not above zero"}},
 		"health":        {"health: {interval: 0s, timeout: 0s}\n", nil, []string{"cleave.yaml:1: health.interval: 0s is not", "cleave.yaml:1: health.timeout: 0s is not"}},
 		"slow look":     {"health: {timeout: 3s}\n", nil, []string{"cleave.yaml:1: health.timeout: 3s is longer than health.interval 2s"}},

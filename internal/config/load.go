@@ -213,6 +213,12 @@ func setText(field any, text string) error {
 		*field = text
 	case *[]string:
 		*field = splitList(text)
+	case *int:
+		number, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", text)
+		}
+		*field = number
 	case *time.Duration:
 		duration, err := time.ParseDuration(text)
 		if err != nil {
