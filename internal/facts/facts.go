@@ -1,0 +1,294 @@
+package facts
+
+// Statement is what is known of one statement.
+type Statement struct {
+	// Kind is the grammar's name for it, such as SelectStmt.
+	Kind Kind
+	// Name is PostgreSQL's command tag, such as SELECT or CREATE TABLE.
+	Name string
+	// Start and End are its bytes in the text, without the semicolon and what stands around it.
+	Start, End int
+
+	// Tables are all relations that it names, in the order of the text, without names of common table expressions. Those of
+	// Inner are not among them.
+	Tables []Table
+	// Calls are all calls of functions, but those of Inner.
+	Calls []Call
+	// Fields are names that stand behind a dot, each once: o.total may be a column, but also a call of total(o).
+	Fields []string
+	// Types are the types that it casts to or makes columns of, each once.
+	Types []Name
+	// Query is set for SELECT, VALUES, INSERT, UPDATE, DELETE and MERGE.
+	Query *Query
+	// Inner is the statement inside of EXPLAIN, DECLARE, COPY (query) TO, CREATE TABLE AS and CREATE VIEW. What PREPARE
+	// prepares is a text of its own.
+	Inner *Statement
+	// Locks: rows are locked by FOR UPDATE or its like.
+	Locks bool
+
+	// Object is what a statement about something that is no query is about.
+	Object Object
+	// Transaction is set for TransactionStmt.
+	Transaction Transaction
+	// Settings are set for VariableSetStmt and VariableShowStmt.
+	Settings []Setting
+	// Prepared is set for PrepareStmt, ExecuteStmt and DeallocateStmt.
+	Prepared Prepared
+	// Options are what else can be told from words in the text.
+	Options Options
+	// ByLiteral: something here besides the values of operands comes from a literal.
+	ByLiteral bool
+}
+
+// Options are the words of a statement that change what it means.
+type Options struct {
+	// Runs: EXPLAIN runs its statement.
+	Runs bool
+	// Hold: DECLARE … WITH HOLD.
+	Hold bool
+	// Client: COPY to or from the client; From: COPY … FROM.
+	Client, From bool
+	// Cascade: DROP … CASCADE, TRUNCATE … CASCADE.
+	Cascade bool
+	// Concurrently: CREATE INDEX, DROP INDEX, REINDEX, DETACH PARTITION.
+	Concurrently bool
+	// Temporary: what it makes belongs to the session.
+	Temporary bool
+	// Move: MOVE rather than FETCH.
+	Move bool
+	// Vacuum: VACUUM rather than statistics alone.
+	Vacuum bool
+	// Discard is what DISCARD names: ALL, PLANS, TEMP, SEQUENCES.
+	Discard string
+	// Elements: CREATE SCHEMA with tables or views inside.
+	Elements bool
+	// AllTables: a publication FOR ALL TABLES, or for all of a schema.
+	AllTables bool
+}
+
+// Role is what a relation is to a statement.
+type Role uint8
+
+// The roles.
+const (
+	// Nested: in a subquery, a common table expression, an arm of a set operation, an expression, or wherever no other role
+	// fits.
+	Nested Role = iota
+	// From: in the FROM clause of the outermost query, or USING of its DELETE.
+	From
+	// Target: of the outermost INSERT, UPDATE, DELETE or MERGE.
+	Target
+	// Subject: a statement that is no query is about it.
+	Subject
+	// Created: the statement makes it.
+	Created
+	// Like: CREATE TABLE (LIKE it).
+	Like
+	// Parent: INHERITS or PARTITION OF.
+	Parent
+	// Referenced: a foreign key points to it.
+	Referenced
+)
+
+// Table is one place where a relation is named.
+type Table struct {
+	Catalog, Schema, Name string
+	Role                  Role
+	// Alias is what it is called in its query; empty if it has no other name. ColumnAliases: its columns have other names too.
+	Alias         string
+	ColumnAliases bool
+	// Written: its rows are inserted, updated, deleted or merged. Locked: its rows are locked.
+	Written, Locked bool
+	// Start and End are the bytes of its name in the text; 0 and 0 where only its parts are known.
+	Start, End int
+}
+
+// Call is one call of a function.
+type Call struct {
+	Schema, Name string
+	// Start and End are its bytes in the text, to the closing parenthesis.
+	Start, End int
+	// Arguments, and their names where given by name.
+	Arguments     []Operand
+	ArgumentNames []string
+	Place         CallPlace
+	// Aliased: an alias follows it in FROM.
+	Aliased bool
+}
+
+// CallPlace is where a call stands.
+type CallPlace uint8
+
+// The places of a call.
+const (
+	// InExpression: somewhere in an expression.
+	InExpression CallPlace = iota
+	// InFrom: it stands where a table stands.
+	InFrom
+	// InRowsFrom: among others in ROWS FROM.
+	InRowsFrom
+	// Alone: it is a whole column of a SELECT that has neither FROM nor WHERE, so it runs exactly once.
+	Alone
+)
+
+// Command is what a query does.
+type Command uint8
+
+// The commands of queries.
+const (
+	Select Command = iota
+	Insert
+	Update
+	Delete
+	Merge
+)
+
+// Query is what is known of the outermost query of a statement.
+type Query struct {
+	Command Command
+	// SetOperation: UNION, INTERSECT or EXCEPT joins it.
+	SetOperation bool
+	// Returns: it has rows as its result.
+	Returns bool
+	// Conditions are what must be true of every row that counts, each an equality of a column and a value.
+	Conditions []Condition
+	// Merged are columns that USING merges; Natural: a NATURAL join merges those that nobody named.
+	Merged  []string
+	Natural bool
+	// Assigned are the columns that UPDATE or ON CONFLICT DO UPDATE sets.
+	Assigned []string
+	// Inserted is set for INSERT.
+	Inserted Inserted
+}
+
+// Inserted is what an INSERT says of its rows.
+type Inserted struct {
+	// Columns is the list of columns; none if there is none. Parts: columns and values do not stand for each other one by one,
+	// as with a[1] or (row).*.
+	Columns []string
+	Parts   bool
+	// Rows is the number of rows in VALUES; 0 for INSERT … SELECT and DEFAULT VALUES.
+	Rows int
+	// Values are those of the only row.
+	Values []Operand
+	// Defaults: DEFAULT VALUES.
+	Defaults bool
+}
+
+// Condition is an equality that AND joins with everything else.
+type Condition struct {
+	// Column as it is written: the last is the column's name.
+	Column []string
+	// Builtin: the operator is written OPERATOR(pg_catalog.=).
+	Builtin bool
+	Value   Operand
+	// Tables are those of Statement.Tables whose rows count only if the condition is true of them.
+	Tables []int
+}
+
+// Operand is a value in a statement.
+type Operand struct {
+	Kind OperandKind
+	// Start is the constant's place in the text, its minus included.
+	Start int
+	// Text is the constant's value, Number whether it is a number. Plans are shared by texts with other values, so a planner
+	// that looks at it must say so.
+	Text   string
+	Number bool
+	// Param is the number of the parameter.
+	Param int
+	// Casts are the types it is cast to, the innermost first.
+	Casts []Type
+}
+
+// OperandKind is what an operand is.
+type OperandKind uint8
+
+// The kinds of operands.
+const (
+	// Expression: something that has to be computed.
+	Expression OperandKind = iota
+	Constant
+	Param
+	Null
+	Default
+	True
+	False
+)
+
+// Type is the name of a type.
+type Type struct {
+	Schema, Name string
+	// Mods are the modifiers, as in numeric(10, 2); HasMods is true also if they are no whole numbers, and Mods is empty. They
+	// come from literals, so a plan that depends on them is right for one text alone.
+	Mods    []int32
+	HasMods bool
+	// Array: of any number of dimensions, or SETOF.
+	Array bool
+}
+
+// Object is what a statement about one thing, or several of one kind, is about.
+type Object struct {
+	// Type is PostgreSQL's word for it: TABLE, SCHEMA, FUNCTION …
+	Type string
+	// Names of things that are no relations: schemas, functions, types, roles.
+	Names []Name
+	// NewName is what it is renamed to.
+	NewName string
+}
+
+// Name is a name with or without a schema.
+type Name struct{ Schema, Name string }
+
+// Transaction is what a statement of transaction control says.
+type Transaction struct {
+	Kind      TransactionKind
+	Savepoint string
+	Chain     bool
+	// Serializable: it names that isolation level.
+	Serializable bool
+}
+
+// TransactionKind is which statement of transaction control it is.
+type TransactionKind uint8
+
+// The statements of transaction control.
+const (
+	NoTransaction TransactionKind = iota
+	Begin
+	Commit
+	Rollback
+	Savepoint
+	Release
+	RollbackTo
+	PrepareTransaction
+	CommitPrepared
+	RollbackPrepared
+)
+
+// Setting is what SET, RESET and SHOW say of one parameter.
+type Setting struct {
+	// Name in lower case; all for RESET ALL and SHOW ALL.
+	Name  string
+	Local bool
+	// Default: RESET, or SET … TO DEFAULT.
+	Default bool
+	// Values are what it becomes, SQL the same as it can be written behind SET name TO.
+	Values []string
+	SQL    string
+	// Opaque: it says something that Values cannot hold, such as FROM CURRENT or an interval.
+	Opaque bool
+}
+
+// Prepared is what PREPARE, EXECUTE and DEALLOCATE say.
+type Prepared struct {
+	Name               string
+	NameStart, NameEnd int
+	All                bool
+	// TypesStart and TypesEnd are the list of types with its parentheses; both 0 if there is none.
+	TypesStart, TypesEnd int
+	TypeCount            int
+	// BodyStart and BodyEnd are the statement behind AS.
+	BodyStart, BodyEnd int
+	Arguments          []Operand
+}

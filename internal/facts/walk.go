@@ -1,0 +1,317 @@
+package facts
+
+import (
+	pgquery "github.com/pganalyze/pg_query_go/v6"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// maxLevels is how deep the walk goes into a tree. The decoder of trees stops earlier; this holds should it ever not.
+const maxLevels = 20000
+
+// walker goes through the tree of one statement and writes down what it sees.
+type walker struct {
+	tokens tokens
+	out    *Statement
+	// names are the common table expressions that can be seen from here.
+	names *scope
+	// role is what a relation is that nobody gave a role; roles are those that somebody did.
+	role  Role
+	roles map[*pgquery.RangeVar]Role
+	// places are the calls that stand elsewhere than in an expression.
+	places map[*pgquery.FuncCall]place
+	// skipped are parts of the tree that have been seen to, or that name nothing.
+	skipped map[proto.Message]bool
+	// seenFields and seenTypes are those that were written down.
+	seenFields map[string]bool
+	seenTypes  map[[2]string]bool
+	level      int
+	tooDeep    bool
+}
+
+type place struct {
+	where   CallPlace
+	aliased bool
+}
+
+// scope is a list of names of common table expressions, inner ones first.
+type scope struct {
+	name  string
+	outer *scope
+}
+
+func (s *scope) has(name string) bool {
+	for ; s != nil; s = s.outer {
+		if s.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// statement returns the facts of a statement, which may be inside of another one.
+func (w *walker) statement(node *pgquery.Node) *Statement {
+	inner := &walker{
+		tokens: w.tokens, names: w.names, level: w.level + 1, out: &Statement{},
+		roles: map[*pgquery.RangeVar]Role{}, places: map[*pgquery.FuncCall]place{}, skipped: map[proto.Message]bool{},
+		seenFields: map[string]bool{}, seenTypes: map[[2]string]bool{},
+	}
+	inner.top(node)
+	w.tooDeep = w.tooDeep || inner.tooDeep
+	return inner.out
+}
+
+// top reads what stands at the top of a statement.
+func (w *walker) top(node *pgquery.Node) {
+	message := content(node)
+	if message == nil {
+		return
+	}
+	w.out.Kind = kindOf(message)
+	switch q := message.(type) {
+	case *pgquery.SelectStmt:
+		w.topSelect(q)
+	case *pgquery.InsertStmt:
+		w.topInsert(q)
+	case *pgquery.UpdateStmt:
+		w.topUpdate(q)
+	case *pgquery.DeleteStmt:
+		w.topDelete(q)
+	case *pgquery.MergeStmt:
+		w.out.Query = &Query{Command: Merge, Returns: len(q.ReturningList) > 0}
+		w.merge(q)
+	default:
+		w.role = Subject
+		w.utility(message)
+		w.fields(message.ProtoReflect())
+		for i := range w.out.Tables { // COPY … FROM writes to its table
+			w.out.Tables[i].Written = w.out.Tables[i].Written || w.out.Options.From
+		}
+	}
+	w.out.Name = tagOf(message)
+}
+
+// content returns what a node holds, nil for none.
+func content(node *pgquery.Node) proto.Message {
+	if node == nil {
+		return nil
+	}
+	m := node.ProtoReflect()
+	field := m.WhichOneof(m.Descriptor().Oneofs().Get(0))
+	if field == nil {
+		return nil
+	}
+	return m.Get(field).Message().Interface()
+}
+
+func kindOf(message proto.Message) Kind {
+	return Kind(message.ProtoReflect().Descriptor().Name())
+}
+
+// visit walks one part of the tree, whatever it is.
+func (w *walker) visit(message proto.Message) {
+	if w.skipped[message] {
+		return
+	}
+	if w.level++; w.level > maxLevels {
+		w.tooDeep = true
+		w.level--
+		return
+	}
+	defer func() { w.level-- }()
+	switch m := message.(type) {
+	case *pgquery.Node:
+		if inside := content(m); inside != nil {
+			w.visit(inside)
+		}
+	case *pgquery.SelectStmt:
+		w.nestedSelect(m, false)
+	case *pgquery.InsertStmt:
+		w.nested(func() { w.insert(m, Nested) })
+	case *pgquery.UpdateStmt:
+		w.nested(func() { w.update(m, Nested) })
+	case *pgquery.DeleteStmt:
+		w.nested(func() { w.delete(m, Nested) })
+	case *pgquery.MergeStmt:
+		w.nested(func() { w.merge(m) })
+	case *pgquery.RangeVar:
+		w.relation(m)
+	case *pgquery.IntoClause:
+		w.created(m.Rel)
+		w.fields(m.ProtoReflect())
+	case *pgquery.TableLikeClause:
+		w.roles[m.Relation] = Like
+		w.fields(m.ProtoReflect())
+	case *pgquery.Constraint:
+		w.roles[m.Pktable] = Referenced
+		w.fields(m.ProtoReflect())
+	case *pgquery.FuncCall:
+		w.call(m)
+		w.fields(m.ProtoReflect())
+	case *pgquery.RangeFunction:
+		w.rangeFunction(m)
+		w.fields(m.ProtoReflect())
+	case *pgquery.ColumnRef:
+		w.behindDots(m.Fields[min(1, len(m.Fields)):])
+	case *pgquery.A_Indirection:
+		w.behindDots(m.Indirection)
+		w.fields(m.ProtoReflect())
+	case *pgquery.TypeName:
+		w.typeName(m)
+		w.fields(m.ProtoReflect())
+	case *pgquery.LockingClause: // its relations are aliases
+		w.out.Locks = true
+	default:
+		w.fields(m.ProtoReflect())
+	}
+}
+
+// fields walks everything that is in a message, in the grammar's order.
+func (w *walker) fields(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		if field.Message() == nil || !m.Has(field) {
+			continue
+		}
+		if !field.IsList() {
+			w.visit(m.Get(field).Message().Interface())
+			continue
+		}
+		list := m.Get(field).List()
+		for j := range list.Len() {
+			w.visit(list.Get(j).Message().Interface())
+		}
+	}
+}
+
+// visitAll walks several nodes.
+func (w *walker) visitAll(nodes []*pgquery.Node) {
+	for _, node := range nodes {
+		w.visit(node)
+	}
+}
+
+// nested walks a query that is inside of something else: what is seen only there is forgotten behind it.
+func (w *walker) nested(walk func()) {
+	names, role := w.names, w.role
+	w.role = Nested
+	walk()
+	w.names, w.role = names, role
+}
+
+// relation writes down a table that is named, and returns its index; -1 for a common table expression.
+func (w *walker) relation(v *pgquery.RangeVar) int {
+	role, given := w.roles[v]
+	if !given {
+		role = w.role
+	}
+	isTarget := given && role == Target
+	if role < Subject && !isTarget && v.Catalogname == "" && v.Schemaname == "" && w.names.has(v.Relname) {
+		return -1
+	}
+	return w.table(v, role)
+}
+
+// table writes down a table in its role.
+func (w *walker) table(v *pgquery.RangeVar, role Role) int {
+	t := Table{Catalog: v.Catalogname, Schema: v.Schemaname, Name: v.Relname, Role: role, Start: int(v.Location)}
+	parts := 1
+	for _, qualifier := range []string{v.Catalogname, v.Schemaname} {
+		if qualifier != "" {
+			parts++
+		}
+	}
+	t.End = w.tokens.nameEnd(t.Start, parts)
+	if v.Alias != nil {
+		t.Alias, t.ColumnAliases = v.Alias.Aliasname, len(v.Alias.Colnames) > 0
+	}
+	w.out.Tables = append(w.out.Tables, t)
+	return len(w.out.Tables) - 1
+}
+
+// created notes that the statement makes this relation.
+func (w *walker) created(v *pgquery.RangeVar) {
+	if v == nil {
+		return
+	}
+	w.roles[v] = Created
+	if v.Relpersistence == "t" {
+		w.out.Options.Temporary = true
+	}
+}
+
+// call writes down a call of a function.
+func (w *walker) call(f *pgquery.FuncCall) {
+	schema, name := qualified(f.Funcname)
+	at := w.places[f]
+	c := Call{Schema: schema, Name: name, Start: int(f.Location), Place: at.where, Aliased: at.aliased}
+	c.End = w.tokens.callEnd(c.Start, len(f.Funcname))
+	for _, argument := range f.Args {
+		value, argumentName := argument, ""
+		if named := argument.GetNamedArgExpr(); named != nil {
+			value, argumentName = named.Arg, named.Name
+		}
+		c.Arguments = append(c.Arguments, operandOf(value))
+		c.ArgumentNames = append(c.ArgumentNames, argumentName)
+	}
+	w.out.Calls = append(w.out.Calls, c)
+}
+
+// rangeFunction notes which calls stand where a table stands.
+func (w *walker) rangeFunction(f *pgquery.RangeFunction) {
+	where := InFrom
+	if f.IsRowsfrom {
+		where = InRowsFrom
+	}
+	for _, item := range f.Functions {
+		for _, part := range item.GetList().GetItems() { // the call, and its list of columns
+			if call := part.GetFuncCall(); call != nil {
+				w.places[call] = place{where, f.Alias != nil || len(f.Coldeflist) > 0}
+			}
+		}
+	}
+}
+
+// behindDots writes down names that may be columns or functions.
+func (w *walker) behindDots(nodes []*pgquery.Node) {
+	for _, node := range nodes {
+		if s := node.GetString_(); s != nil && !w.seenFields[s.Sval] {
+			w.seenFields[s.Sval] = true
+			w.out.Fields = append(w.out.Fields, s.Sval)
+		}
+	}
+}
+
+// typeName writes down a type's name.
+func (w *walker) typeName(n *pgquery.TypeName) {
+	schema, name := qualified(n.Names)
+	if key := [2]string{schema, name}; !w.seenTypes[key] {
+		w.seenTypes[key] = true
+		w.out.Types = append(w.out.Types, Name{schema, name})
+	}
+}
+
+// qualified takes a list of strings apart: schema and name.
+func qualified(nodes []*pgquery.Node) (schema, name string) {
+	parts := texts(nodes)
+	switch len(parts) {
+	case 0:
+		return "", ""
+	case 1:
+		return "", parts[0]
+	default:
+		return parts[len(parts)-2], parts[len(parts)-1]
+	}
+}
+
+// texts returns the strings among nodes.
+func texts(nodes []*pgquery.Node) []string {
+	var found []string
+	for _, node := range nodes {
+		if s := node.GetString_(); s != nil {
+			found = append(found, s.Sval)
+		}
+	}
+	return found
+}

@@ -1,0 +1,356 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// planDefinition plans what makes or changes something: where that thing is, if it is nothing that several shards have.
+func planDefinition(p *planner, s *facts.Statement, out *Statement) {
+	d := &definition{p: p, s: s, out: out}
+	for _, t := range s.Tables {
+		d.table(t)
+	}
+	for _, name := range s.Object.Names {
+		d.name(name)
+	}
+	d.finish()
+	out.Schema = true
+	out.NoBlock = runsOutsideBlocks(s)
+	out.noteCreated(p, s)
+}
+
+// definition is the planning of a statement that is no query.
+type definition struct {
+	p   *planner
+	s   *facts.Statement
+	out *Statement
+	// home and shard say where the things are that it names; one of both at most can hold.
+	home  string
+	shard string
+}
+
+// table adds what a relation in the statement asks for.
+func (d *definition) table(t facts.Table) {
+	r := d.p.resolve(t)
+	if t.Role == facts.Created {
+		r = d.p.resolveNew(t, d.s.Options.Temporary)
+	}
+	switch r.class {
+	case ours:
+		d.refuseRouters()
+	case sharded, reference:
+		d.declared(&r)
+	case reaching:
+		d.reaching(&r)
+	case single:
+		d.isOn(r.shard)
+	case unclear:
+		d.out.refuse("unclear-name", unclearName(&r))
+	case temporary:
+		d.home = r.title()
+		if d.s.Kind == "DropStmt" {
+			d.out.Drops = append(d.out.Drops, r.Name)
+		}
+	default:
+		d.home = r.title()
+	}
+}
+
+func (d *definition) isOn(shard string) {
+	if d.shard != "" && d.shard != shard {
+		d.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over tables on several shards is not supported yet", d.s.Name))
+	}
+	d.shard = shard
+}
+
+func (d *definition) refuseRouters() {
+	d.out.refuse("router-schema", pgerr.New(pgerr.InsufficientPrivilege, "%s is not possible in schema %s", d.s.Name, routerSchema).
+		WithDetail("The schema belongs to the router."))
+}
+
+// declared refuses a sharded or reference table in every role but that of a pattern.
+func (d *definition) declared(r *resolved) {
+	kind := string(r.table.Kind())
+	switch r.Role {
+	case facts.Like:
+		d.home = r.title()
+	case facts.Referenced:
+		d.out.refuse("foreign-key-to-declared", pgerr.New(pgerr.FeatureNotSupported, "a foreign key to a %s table is not supported yet", kind).
+			WithDetail("The rows of %s are not all where the key would be checked, or change on all shards together.", r.title()).
+			WithHint("Declare the referencing table as well."))
+	case facts.Parent:
+		d.out.refuse("child-of-declared", pgerr.New(pgerr.FeatureNotSupported, "a partition or child of a %s table is not supported yet", kind).
+			WithDetail("%s is the parent.", r.title()))
+	default:
+		d.out.refuse("definition-of-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet on a %s table", d.s.Name, kind).
+			WithDetail("%s is on several shards, and all of them have to change together.", r.title()).
+			WithHint("Schema changes of sharded and reference tables come with a later version."))
+	}
+}
+
+// reaching refuses what uses a declared table by way of another relation; dropping a view touches the view alone.
+func (d *definition) reaching(r *resolved) {
+	if d.s.Kind == "DropStmt" && !d.s.Options.Cascade && (r.relation.Kind == 'v' || r.relation.Kind == 'm') {
+		d.home = r.title()
+		return
+	}
+	d.out.refuse("reaches-declared", reachesDeclared(r))
+}
+
+// name adds what a thing asks for that is no relation.
+func (d *definition) name(n facts.Name) {
+	schema := n.Schema
+	ofSchema := d.s.Object.Type == "SCHEMA" || d.s.Object.Type == "ALL IN SCHEMA"
+	if ofSchema && schema == "" {
+		schema = n.Name
+	}
+	if schema == routerSchema {
+		d.refuseRouters()
+	}
+	if schema == "" && len(d.p.placedAway()) > 0 && !slices.Contains(withoutSchema, d.s.Object.Type) {
+		d.out.refuse("unclear-name", pgerr.New(pgerr.FeatureNotSupported, "it cannot be told where %q is", n.Name).
+			WithDetail("The search path has a schema on another shard.").WithHint("Write the name with its schema."))
+	}
+	place, keyspace := d.p.Map.LocateSchema(schema)
+	switch {
+	case isTemporarySchema(schema):
+		d.home, d.out.Pin = n.Name, pinTemporary
+	case keyspace == nil:
+		d.home = n.Name
+	case d.s.Object.Type == "SCHEMA":
+		d.out.refuse("placed-schema", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet for a schema that a keyspace places", d.s.Name).
+			WithDetail("Keyspace %s places schema %q on shard %s.", keyspace.Name(), schema, place.Shard.Name()))
+	default:
+		d.isOn(place.Shard.Name())
+	}
+}
+
+// withoutSchema are kinds of things that are in no schema.
+var withoutSchema = []string{
+	"ACCESS METHOD", "CAST", "DATABASE", "EVENT TRIGGER", "EXTENSION", "FOREIGN DATA WRAPPER", "LANGUAGE", "LARGE OBJECT",
+	"PARAMETER ACL", "PUBLICATION", "ROLE", "SERVER", "SUBSCRIPTION", "TABLESPACE", "TRANSFORM", "USER MAPPING",
+}
+
+// finish decides where the statement runs.
+func (d *definition) finish() {
+	switch {
+	case d.shard == "":
+		d.out.Route = Route{Level: Home, Why: "definitions are the home shard's"}
+	case d.home != "" && d.shard != d.p.Home:
+		d.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over things on several shards is not supported yet", d.s.Name).
+			WithDetail("Something is on shard %s, and %s is on the home shard %s.", d.shard, d.home, d.p.Home))
+	default:
+		d.out.Route = Route{Level: OnShard, Shard: d.shard, Why: "definitions on shard " + d.shard}
+	}
+}
+
+// noteCreated notes temporary relations that the statement makes.
+func (s *Statement) noteCreated(p *planner, f *facts.Statement) {
+	for _, t := range f.Tables {
+		if t.Role == facts.Created && (f.Options.Temporary || isTemporarySchema(t.Schema) || t.Schema == "" && isTemporarySchema(p.newSchema())) {
+			s.Creates = append(s.Creates, t.Name)
+			s.Pin = pinTemporary
+			if s.Route.Level == OnShard && s.Route.Shard != p.Home {
+				s.refuse("temporary-elsewhere", pgerr.New(pgerr.FeatureNotSupported, "temporary tables are supported on the home shard only"))
+			}
+			s.Route = Route{Level: Home, Why: "temporary tables are the home shard's"}
+		}
+	}
+}
+
+// runsOutsideBlocks says whether PostgreSQL runs the statement outside a transaction block only.
+func runsOutsideBlocks(s *facts.Statement) bool {
+	switch s.Kind {
+	case "CreatedbStmt", "DropdbStmt", "CreateTableSpaceStmt", "DropTableSpaceStmt", "CreateSubscriptionStmt", "DropSubscriptionStmt":
+		return true
+	case "IndexStmt", "DropStmt", "AlterTableStmt":
+		return s.Options.Concurrently
+	case "ReindexStmt":
+		return s.Options.Concurrently || s.Object.Type != "TABLE" && s.Object.Type != "INDEX"
+	case "VacuumStmt":
+		return s.Options.Vacuum
+	case "ClusterStmt":
+		return len(s.Tables) == 0
+	}
+	return false
+}
+
+// planUpkeep plans what works on the rows or files of tables without changing what they are.
+func planUpkeep(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	out.Schema = false
+	if len(s.Tables) == 0 {
+		p.refuseIfDeclared(out, s.Name+" without a table", "It would reach the tables of one shard only.")
+	}
+	if s.Options.Cascade {
+		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.")
+	}
+}
+
+// planWide plans what may reach declared tables without naming them.
+func planWide(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	p.refuseIfDeclared(out, s.Name, "It may reach sharded or reference tables, on one shard only.")
+}
+
+// planPublication plans publications.
+func planPublication(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	if s.Options.AllTables {
+		p.refuseIfDeclared(out, s.Name+" for all tables", "It would publish the tables of one shard only.")
+	}
+}
+
+// planDrop plans DROP of everything that has no statement of its own.
+func planDrop(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	p.refuseSchemas(s, out)
+	seen := []string{"TABLE", "VIEW", "MATERIALIZED VIEW", "FOREIGN TABLE", "INDEX", "TRIGGER", "RULE", "POLICY"} //nolint:misspell // it is SQL
+	if s.Options.Cascade && !slices.Contains(seen, s.Object.Type) {
+		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.")
+	}
+}
+
+// refuseSchemas refuses what changes a schema that has declared tables.
+func (p *planner) refuseSchemas(s *facts.Statement, out *Statement) {
+	if s.Object.Type != "SCHEMA" && s.Object.Type != "ALL IN SCHEMA" {
+		return
+	}
+	for _, name := range s.Object.Names {
+		if name.Schema == "" && p.hasDeclared(name.Name) {
+			out.refuse("schema-of-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet on a schema that has sharded or reference tables", s.Name).
+				WithDetail("Schema %q is on several shards, and all of them have to change together.", name.Name))
+		}
+	}
+}
+
+// planAlterNamed plans ALTER … RENAME, OWNER, SET SCHEMA, and GRANT: of schemas and types also by what is in them.
+func planAlterNamed(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	p.refuseSchemas(s, out)
+	switch s.Object.Type {
+	case "TYPE", "DOMAIN", "ATTRIBUTE", "COLLATION":
+		if s.Kind != "GrantStmt" {
+			p.refuseIfDeclared(out, s.Name, "Sharded or reference tables may use it, and it would change on one shard only.")
+		}
+	}
+	switch s.Kind {
+	case "AlterObjectSchemaStmt":
+		p.refusePlacedTarget(s, out)
+	case "RenameStmt":
+		p.noteRenamed(s, out)
+	}
+}
+
+// noteRenamed sees to the new name of a relation: of a temporary one it hides others, and none may take the name of a table
+// that is declared to be elsewhere.
+func (p *planner) noteRenamed(s *facts.Statement, out *Statement) {
+	if len(s.Tables) == 0 || !slices.Contains(relationTypes, s.Object.Type) {
+		return
+	}
+	r := p.resolve(s.Tables[0])
+	if r.class == temporary {
+		out.Creates, out.Drops, out.Pin = append(out.Creates, s.Object.NewName), append(out.Drops, r.Name), pinTemporary
+		return
+	}
+	if r.relation != nil {
+		p.refuseTaken(out, r.relation.Schema, s.Object.NewName)
+	}
+}
+
+var relationTypes = []string{"TABLE", "VIEW", "MATERIALIZED VIEW", "SEQUENCE", "FOREIGN TABLE", "INDEX"} //nolint:misspell // it is SQL
+
+// refuseTaken refuses a name that a declared table has, which PostgreSQL cannot know if it is on another shard.
+func (p *planner) refuseTaken(out *Statement, schema, name string) {
+	if t := p.Map.Table(schema, name); t != nil && t.Kind() == topology.Single {
+		out.refuse("taken-name", pgerr.New(duplicateTable, "relation %q already exists", name).
+			WithDetail("It is declared to be on shard %s.", t.Shard().Name()))
+	}
+}
+
+// duplicateTable is PostgreSQL's SQLSTATE for a name that is taken.
+const duplicateTable = "42P07"
+
+// refusePlacedTarget refuses to move something into a schema that is elsewhere or the router's.
+func (p *planner) refusePlacedTarget(s *facts.Statement, out *Statement) {
+	schema := s.Object.Names[len(s.Object.Names)-1].Name // the new schema is noted last
+	if _, keyspace := p.Map.LocateSchema(schema); keyspace != nil || schema == routerSchema {
+		out.refuse("placed-schema", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported for schema %q", s.Name, schema))
+	}
+	for _, t := range s.Tables {
+		p.refuseTaken(out, schema, t.Name)
+	}
+}
+
+// planCreateSchema plans CREATE SCHEMA.
+func planCreateSchema(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	if s.Options.Elements {
+		p.refuseIfDeclared(out, s.Name+" with tables or views inside", "They may reach sharded or reference tables.")
+	}
+}
+
+// planMakeFrom plans CREATE TABLE AS, CREATE VIEW and its like.
+func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	own := out.Route
+	if declared := p.declaredIn(s.Inner); declared != "" {
+		out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", s.Name).
+			WithDetail("It reads %s.", declared))
+	}
+	inner := p.inner(s, out)
+	if len(inner.Virtual) > 0 {
+		out.refuse("makes-from-router-view", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported over a view or function of the router", s.Name))
+	}
+	if inner.Command == Execute {
+		p.refuseIfDeclared(out, s.Name+" … EXECUTE", "The prepared statement may read sharded or reference tables.")
+		out.Command, out.Prepared = Execute, inner.Prepared
+	}
+	if out.Refusal != nil {
+		return
+	}
+	if s.Kind == "CreateTableAsStmt" { // a view runs nothing yet
+		out.Taints, out.Settings, out.NeedsSession = inner.Taints, inner.Settings, inner.NeedsSession
+		if inner.Pin != "" {
+			out.Pin = inner.Pin
+		}
+	}
+	p.placeMade(s, out, own, inner.Route)
+}
+
+// declaredIn returns a sharded or reference table that a query names; empty if there is none.
+func (p *planner) declaredIn(s *facts.Statement) string {
+	if s == nil {
+		return ""
+	}
+	for _, t := range s.Tables {
+		if r := p.resolve(t); r.class == sharded || r.class == reference {
+			return r.title()
+		}
+	}
+	return ""
+}
+
+// placeMade decides where something is made out of a query: where both the new thing and what is read can be.
+func (p *planner) placeMade(s *facts.Statement, out *Statement, own, read Route) {
+	temporaryInside := slices.ContainsFunc(s.Inner.Tables, func(t facts.Table) bool { r := p.resolve(t); return r.class == temporary })
+	if s.Kind == "ViewStmt" && temporaryInside {
+		for _, t := range s.Tables {
+			out.Creates, out.Pin = append(out.Creates, t.Name), pinTemporary // a view over temporary tables is one itself
+		}
+	}
+	place := func(r Route) string {
+		if r.Level == OnShard {
+			return r.Shard
+		}
+		return p.Home
+	}
+	if read.Level != Anywhere && place(own) != place(read) {
+		out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over tables on several shards is not supported yet", s.Name).
+			WithDetail("It would be made on shard %s from tables on shard %s.", place(own), place(read)))
+	}
+}

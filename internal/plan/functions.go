@@ -1,0 +1,241 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+)
+
+// Reasons to keep a backend with its session.
+const (
+	pinTemporary Pin = "temporary table"
+	pinListen    Pin = "LISTEN"
+	pinAdvisory  Pin = "advisory lock"
+	pinHold      Pin = "cursor WITH HOLD"
+	pinLoad      Pin = "LOAD"
+	pinSetConfig Pin = "set_config"
+)
+
+// effect is what a function of PostgreSQL does besides computing a value.
+type effect uint8
+
+const (
+	// reads: volatile, but it changes nothing. The zero effect is what the volatility says.
+	reads effect = iota + 1
+	// sameEverywhere: not immutable, but every shard's answer is as good, and it changes nothing.
+	sameEverywhere
+	// locksSession and unlocks are advisory locks that last as long as the session, locksTransaction those of a transaction.
+	locksSession
+	locksTransaction
+	unlocks
+	// usesSequence: the sequence is the home shard's; asksSession: the answer is kept in the backend's session.
+	usesSequence
+	asksSession
+	// setsParameter is set_config.
+	setsParameter
+	// runsSQL: it runs SQL that it is given as text, or reads tables that it is given as names.
+	runsSQL
+	// isHome: it changes something that belongs to the home shard, such as large objects and notifications.
+	isHome
+)
+
+// effects are the functions of PostgreSQL and its usual extensions that the planner has to know by name.
+var effects = effectsByName(map[effect]string{
+	reads: `pg_backend_pid pg_relation_size pg_table_size pg_total_relation_size pg_indexes_size pg_database_size
+		pg_tablespace_size pg_is_in_recovery pg_current_wal_lsn pg_current_wal_insert_lsn pg_current_wal_flush_lsn
+		pg_last_wal_receive_lsn pg_last_wal_replay_lsn pg_blocking_pids pg_stat_get_activity pg_lock_status pg_cursor
+		pg_prepared_statement pg_prepared_xact pg_show_all_settings pg_timezone_names inet_server_addr`,
+	sameEverywhere: `now transaction_timestamp statement_timestamp clock_timestamp timeofday random random_normal gen_random_uuid
+		to_char to_date to_timestamp to_number date_part date_trunc date_bin extract age timezone timestamptz timestamp date time
+		make_timestamptz isfinite concat concat_ws format to_json to_jsonb json_build_object json_build_array jsonb_build_object
+		jsonb_build_array json_agg jsonb_agg json_object_agg jsonb_object_agg row_to_json array_to_json array_to_string
+		string_to_array generate_series text convert_from convert_to quote_literal quote_nullable
+		json_populate_record jsonb_populate_record json_to_record jsonb_to_record json_to_recordset jsonb_to_recordset
+		to_tsvector to_tsquery plainto_tsquery websearch_to_tsquery phraseto_tsquery ts_headline`,
+	locksSession:     `pg_advisory_lock pg_advisory_lock_shared pg_try_advisory_lock pg_try_advisory_lock_shared`,
+	unlocks:          `pg_advisory_unlock pg_advisory_unlock_shared pg_advisory_unlock_all`,
+	locksTransaction: `pg_advisory_xact_lock pg_advisory_xact_lock_shared pg_try_advisory_xact_lock pg_try_advisory_xact_lock_shared`,
+	usesSequence:     `nextval setval pg_sequence_last_value`,
+	asksSession:      `currval lastval`,
+	setsParameter:    `set_config`,
+	isHome: `pg_notify lo_creat lo_create lo_open lo_close loread lowrite lo_lseek lo_lseek64 lo_tell lo_tell64 lo_truncate
+		lo_truncate64 lo_unlink lo_import lo_export lo_from_bytea lo_put lo_get pg_export_snapshot txid_current
+		pg_current_xact_id pg_listening_channels`,
+	runsSQL: `query_to_xml query_to_xmlschema query_to_xml_and_xmlschema table_to_xml table_to_xmlschema table_to_xml_and_xmlschema
+		cursor_to_xml cursor_to_xmlschema schema_to_xml schema_to_xmlschema schema_to_xml_and_xmlschema database_to_xml
+		database_to_xmlschema database_to_xml_and_xmlschema ts_stat ts_rewrite crosstab crosstab2 crosstab3 crosstab4
+		crosstab_hash connectby xpath_table pgstattuple pgstattuple_approx pgstatindex`,
+})
+
+func effectsByName(lists map[effect]string) map[string]effect {
+	byName := map[string]effect{}
+	for e, list := range lists {
+		for _, name := range strings.Fields(list) {
+			byName[name] = e
+		}
+	}
+	return byName
+}
+
+// effectOf is what a function does, by its name: one that only shares the name of PostgreSQL's is treated alike.
+func effectOf(name string) effect {
+	if strings.HasPrefix(name, "dblink") {
+		return runsSQL
+	}
+	return effects[name]
+}
+
+// isSystem says whether a call can only mean one of PostgreSQL's own functions.
+func (p *planner) isSystem(c facts.Call) bool {
+	overloads := p.known.Functions[FunctionName{c.Schema, c.Name}]
+	for _, f := range overloads {
+		if !f.System {
+			return false
+		}
+	}
+	return len(overloads) > 0
+}
+
+// mayReadTables says whether a function may run statements of its own that nobody sees.
+func (f *Function) mayReadTables() bool {
+	switch {
+	case f.System:
+		return false
+	case f.Kind == 'a' || f.Kind == 'w':
+		return !f.ExtensionMember // an aggregate's language says nothing about the functions that it is made of
+	case f.Language == "c" || f.Language == "internal":
+		return false
+	default:
+		return f.Volatility != 'i'
+	}
+}
+
+// calls adds what the functions of a statement ask for.
+func (v *survey) calls(s *facts.Statement) {
+	for _, c := range s.Calls {
+		if v.p.isOurs(c) {
+			v.ownCall(c)
+			continue
+		}
+		v.function(FunctionName{c.Schema, c.Name})
+		v.effect(c)
+	}
+	for _, field := range s.Fields {
+		if !v.isColumn(field) && len(v.p.known.Functions[FunctionName{"", field}]) > 0 {
+			v.function(FunctionName{"", field})
+		}
+	}
+	for _, t := range s.Types {
+		if _, known := typeOIDs[t.Name]; !known || t.Schema != "" && t.Schema != "pg_catalog" {
+			v.prefersHome("the type " + t.Name)
+		}
+	}
+}
+
+// isColumn says whether one of the statement's relations has such a column.
+func (v *survey) isColumn(name string) bool {
+	for i := range v.tables {
+		if r := v.tables[i].relation; r != nil && r.column(name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// function adds what a function's definition tells, whichever overload it is.
+func (v *survey) function(name FunctionName) {
+	overloads := v.p.known.Functions[name]
+	if len(overloads) == 0 {
+		v.changes = true
+		v.prefersHome("the function " + name.Name)
+		if name.Schema == "" && len(v.p.placedAway()) > 0 || isTemporarySchema(name.Schema) {
+			v.opaque(name.Name) // it may be where the catalogue does not look
+		}
+		return
+	}
+	same := effectOf(name.Name)
+	for i := range overloads {
+		f := &overloads[i]
+		if f.mayReadTables() {
+			v.opaque(name.Name)
+		}
+		harmless := f.System && (f.Volatility == 'i' || f.Volatility == 's' || same == reads || same == sameEverywhere)
+		v.changes = v.changes || !harmless
+		if !f.System || f.Volatility != 'i' && same != sameEverywhere {
+			v.prefersHome("the function " + name.Name)
+		}
+	}
+}
+
+// opaque notes a function that may do anything.
+func (v *survey) opaque(name string) {
+	v.taints = true
+	if v.p.sharded {
+		v.out.refuse("function-may-read-tables", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while there are sharded tables", name).
+			WithDetail("It may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
+			WithHint("Declare it IMMUTABLE if it reads no tables, or run its statements from the application."))
+	}
+}
+
+// effect adds what a function of PostgreSQL does besides computing.
+func (v *survey) effect(c facts.Call) {
+	switch effectOf(c.Name) {
+	case locksSession:
+		v.needsHome("advisory locks are the home shard's")
+		v.out.Pin = pinAdvisory
+	case locksTransaction, unlocks:
+		v.needsHome("advisory locks are the home shard's")
+	case usesSequence:
+		v.needsHome("sequences are the home shard's")
+	case asksSession:
+		v.needsHome("sequences are the home shard's")
+		v.out.NeedsSession = true
+	case isHome:
+		v.needsHome(c.Name + " belongs to the home shard")
+	case setsParameter:
+		v.setConfig(c)
+	case runsSQL:
+		v.runsText(c.Name)
+	default:
+	}
+}
+
+func (v *survey) runsText(name string) {
+	v.taints = true
+	v.needsHome(name + " runs SQL of its own")
+	if v.p.sharded {
+		v.out.refuse("function-runs-sql", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while there are sharded tables", name).
+			WithDetail("It runs SQL that it is given as text, or reads tables that it is given by name, on one shard only."))
+	}
+}
+
+// setConfig notes what set_config sets, if it surely sets it once and the text says what. Otherwise nobody can tell, and the
+// backend stays with the session.
+func (v *survey) setConfig(c facts.Call) {
+	v.changes = true
+	v.p.plan.Uncacheable = true
+	if setting, told := settingOf(c); told {
+		v.out.Settings = append(v.out.Settings, setting)
+		return
+	}
+	v.out.Pin = pinSetConfig
+}
+
+func settingOf(c facts.Call) (Setting, bool) {
+	if c.Place != facts.Alone || len(c.Arguments) != 3 {
+		return Setting{}, false
+	}
+	for i := range c.Arguments {
+		if c.ArgumentNames[i] != "" || len(c.Arguments[i].Casts) > 0 {
+			return Setting{}, false
+		}
+	}
+	name, value, local := c.Arguments[0], c.Arguments[1], c.Arguments[2]
+	if name.Kind != facts.Constant || name.Number || value.Kind != facts.Constant || value.Number || local.Kind != facts.True && local.Kind != facts.False {
+		return Setting{}, false
+	}
+	return Setting{
+		Name: strings.ToLower(name.Text), Local: local.Kind == facts.True, Values: valuesOf(name.Text, value.Text), SQL: settingSQL(name.Text, value.Text),
+	}, true
+}

@@ -1,0 +1,289 @@
+package plan_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the planner says into the golden files")
+
+// TestPlans plans the statements of the golden files. A case is a text, a line of dashes and the plan; a blank line ends it.
+// Comments before the text say what it runs in: "-- map: empty", "-- path: other, public", "-- temporary: orders, x".
+func TestPlans(t *testing.T) {
+	files := must[[]string](t)(filepath.Glob("testdata/*.txt"))
+	if len(files) < 10 {
+		t.Fatalf("only %d golden files were found", len(files))
+	}
+	all := maps(t)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			content := string(must[[]byte](t)(os.ReadFile(file)))
+			written := replay(t, content, all)
+			if *rewrite && written != content {
+				if err := os.WriteFile(file, []byte(written), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// replay plans every case of a file and returns the file as it should be.
+func replay(t *testing.T, content string, all map[string]*topology.Map) string {
+	t.Helper()
+	var out strings.Builder
+	for i, block := range strings.Split(strings.TrimSpace(content), "\n\n") {
+		if i > 0 {
+			out.WriteString("\n\n")
+		}
+		if strings.HasPrefix(block, "#") {
+			out.WriteString(block)
+			continue
+		}
+		text, want, _ := strings.Cut(block, "\n----\n")
+		text = strings.TrimSuffix(text, "\n----")
+		got := describe(t, text, all)
+		if got != want && !*rewrite {
+			t.Errorf("%s\n---- is\n%s\n---- but was\n%s", text, got, want)
+		}
+		out.WriteString(text + "\n----\n" + got)
+	}
+	return out.String() + "\n"
+}
+
+// contextOf reads the comments before a text.
+func contextOf(t testing.TB, text string, all map[string]*topology.Map) plan.Context {
+	t.Helper()
+	c := plan.Context{SearchPath: []string{"app", "public"}, Map: all["full"], Home: home}
+	for line := range strings.Lines(text) {
+		word, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		names := strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' })
+		switch word {
+		case "-- map":
+			if c.Map = all[names[0]]; c.Map == nil {
+				t.Fatalf("there is no map %q", names[0])
+			}
+		case "-- path":
+			c.SearchPath = names
+		case "-- temporary":
+			c.Temporary = func(name string) bool { return slices.Contains(names, name) }
+		case "-- local path":
+			c.PathIsLocal = true
+		}
+	}
+	return c
+}
+
+// planOf plans a text as a session does.
+func planOf(t testing.TB, text string, c plan.Context) (*plan.Plan, error) {
+	t.Helper()
+	statements, err := facts.Of(text)
+	if err != nil {
+		return nil, err
+	}
+	var scan sqltext.Normalized
+	if err := scan.Scan([]byte(text), true); err != nil {
+		return nil, err
+	}
+	c.Literals = scan.Literals
+	relations, functions := plan.Wants(statements)
+	return plan.Make(text, statements, look(relations, functions, c.SearchPath), c), nil
+}
+
+func describe(t *testing.T, text string, all map[string]*topology.Map) string {
+	t.Helper()
+	p, err := planOf(t, text, contextOf(t, text, all))
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	var lines []string
+	for i := range p.Statements {
+		lines = append(lines, describeStatement(text, &p.Statements[i])...)
+	}
+	if len(p.Statements) == 0 {
+		lines = append(lines, "nothing")
+	}
+	if p.Uncacheable {
+		lines = append(lines, "for this text alone")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func describeStatement(text string, s *plan.Statement) []string {
+	if s.Refusal != nil {
+		lines := []string{fmt.Sprintf("%s refused by %s: %s %s", s.Name, s.Rule, s.Refusal.Code, s.Refusal.Message)}
+		if s.Refusal.Detail != "" {
+			lines = append(lines, "  detail: "+s.Refusal.Detail)
+		}
+		if s.Refusal.Hint != "" {
+			lines = append(lines, "  hint: "+s.Refusal.Hint)
+		}
+		return lines
+	}
+	lines := []string{s.Name + " " + describeRoute(s.Route) + flags(s)}
+	lines = append(lines, describeKey(s.Route)...)
+	if s.Command != plan.Pass {
+		lines = append(lines, "  command: "+commands[s.Command]+describeTransaction(s.Transaction))
+	}
+	for _, setting := range s.Settings {
+		lines = append(lines, "  setting: "+describeSetting(setting))
+	}
+	if s.Prepared.Name != "" || s.Prepared.All {
+		lines = append(lines, "  prepared: "+describePrepared(text, s.Prepared))
+	}
+	for _, v := range s.Virtual {
+		lines = append(lines, "  router: "+describeVirtual(text, v))
+	}
+	return lines
+}
+
+var commands = []string{
+	"pass", "begin", "commit", "rollback", "savepoint", "release", "rollback to", "set", "reset", "reset all", "discard all",
+	"discard plans", "discard temp", "discard sequences", "prepare", "execute", "deallocate", "show",
+}
+
+func describeRoute(r plan.Route) string {
+	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "everywhere"}[r.Level]
+	return level + " (" + r.Why + ")"
+}
+
+func flags(s *plan.Statement) string {
+	var set []string
+	for name, on := range map[string]bool{
+		"reads": s.Reads, "schema": s.Schema, "taints": s.Taints, "rows": s.Rows, "copy": s.Copy, "no block": s.NoBlock,
+		"cursor": s.Cursor, "needs session": s.NeedsSession,
+	} {
+		if on {
+			set = append(set, name)
+		}
+	}
+	slices.Sort(set)
+	if s.Pin != "" {
+		set = append(set, "pin: "+string(s.Pin))
+	}
+	if len(s.Creates) > 0 {
+		set = append(set, "creates: "+strings.Join(s.Creates, ", "))
+	}
+	if len(s.Drops) > 0 {
+		set = append(set, "drops: "+strings.Join(s.Drops, ", "))
+	}
+	if len(set) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(set, "; ")
+}
+
+func describeKey(r plan.Route) []string {
+	var lines []string
+	for _, part := range r.Key {
+		line := fmt.Sprintf("  key: %s %s", part.Column, part.Type)
+		if part.TypeMod >= 0 {
+			line += fmt.Sprintf("(mod %d)", part.TypeMod)
+		}
+		verb := " = "
+		if part.Store {
+			verb = " := "
+		}
+		lines = append(lines, line+verb+describeOperand(part.Operand))
+	}
+	return lines
+}
+
+func describeOperand(o plan.Operand) string {
+	var text string
+	switch o.Kind {
+	case plan.FromLiteral:
+		text = fmt.Sprintf("literal %d", o.Literal)
+		if o.Negative {
+			text = "minus " + text
+		}
+	case plan.FromParam:
+		text = fmt.Sprintf("$%d", o.Param)
+	default:
+		text = []string{"unknowable", "", "", "null", "default", "true", "false"}[o.Kind]
+	}
+	if o.CastOID != 0 {
+		text += fmt.Sprintf(" as type %d", o.CastOID)
+	}
+	if o.CastMod >= 0 {
+		text += fmt.Sprintf(" mod %d", o.CastMod)
+	}
+	return text
+}
+
+func describeTransaction(t plan.Transaction) string {
+	text := ""
+	if t.Savepoint != "" {
+		text += " " + t.Savepoint
+	}
+	if t.Chain {
+		text += " and chain"
+	}
+	if t.Serializable {
+		text += " serializable"
+	}
+	return text
+}
+
+func describeSetting(s plan.Setting) string {
+	text := s.Name
+	if s.Local {
+		text = "local " + text
+	}
+	if s.Default {
+		return text + " to default"
+	}
+	if s.SQL == "" {
+		return text
+	}
+	return fmt.Sprintf("%s to %s %q", text, s.SQL, s.Values)
+}
+
+func describePrepared(text string, p plan.Prepared) string {
+	if p.All {
+		return "all"
+	}
+	line := fmt.Sprintf("%s at <%s>", p.Name, text[p.NameStart:p.NameEnd])
+	if p.TypeCount > 0 {
+		line += fmt.Sprintf(" %d types <%s>", p.TypeCount, p.TypesSQL)
+	}
+	if p.BodyEnd > 0 {
+		line += fmt.Sprintf(" body <%s>", text[p.BodyStart:p.BodyEnd])
+	}
+	return line + describeArguments(p.Arguments, nil)
+}
+
+func describeVirtual(text string, v plan.Virtual) string {
+	line := fmt.Sprintf("%s <%s>", v.Name, text[v.Start:v.End])
+	if v.Function {
+		line = "function " + line
+	}
+	if v.FromClause {
+		line += " in FROM"
+	}
+	if v.Aliased {
+		line += " with alias"
+	}
+	return line + describeArguments(v.Arguments, v.ArgumentNames)
+}
+
+func describeArguments(arguments []plan.Operand, names []string) string {
+	var out strings.Builder
+	for i, argument := range arguments {
+		out.WriteString(", " + describeOperand(argument))
+		if names != nil && names[i] != "" {
+			out.WriteString(" as " + names[i])
+		}
+	}
+	return out.String()
+}

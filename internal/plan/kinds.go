@@ -1,0 +1,181 @@
+package plan
+
+import (
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+)
+
+// kinds says how each kind of statement is planned. A kind that is not here is refused.
+var kinds map[facts.Kind]func(*planner, *facts.Statement, *Statement)
+
+func init() { // the rules call each other through this table
+	kinds = map[facts.Kind]func(*planner, *facts.Statement, *Statement){
+		"SelectStmt": planQuery, "InsertStmt": planQuery, "UpdateStmt": planQuery, "DeleteStmt": planQuery, "MergeStmt": planQuery,
+
+		"TransactionStmt": planTransaction, "VariableSetStmt": planSet, "VariableShowStmt": planShow, "DiscardStmt": planDiscard,
+		"PrepareStmt": planPrepare, "ExecuteStmt": planExecute, "DeallocateStmt": planDeallocate,
+
+		"ExplainStmt": planExplain, "DeclareCursorStmt": planDeclare, "FetchStmt": planCursor, "ClosePortalStmt": planCursor,
+		"CopyStmt": planCopy, "CallStmt": planOpaque, "DoStmt": planOpaque, "ListenStmt": planListen, "UnlistenStmt": planListen,
+		"NotifyStmt": planListen, "LoadStmt": planLoad, "ConstraintsSetStmt": planConstraints, "CheckPointStmt": planHome,
+		"AlterSystemStmt": planHome,
+
+		"LockStmt": planUpkeep, "TruncateStmt": planUpkeep, "VacuumStmt": planUpkeep, "ClusterStmt": planUpkeep,
+		"ReindexStmt": planUpkeep, "RefreshMatViewStmt": planUpkeep,
+
+		"CreateTableAsStmt": planMakeFrom, "ViewStmt": planMakeFrom,
+
+		"DropStmt": planDrop, "DropOwnedStmt": planWide, "ReassignOwnedStmt": planWide, "AlterTableMoveAllStmt": planWide,
+		"DropdbStmt": planWide, "AlterTypeStmt": planWide, "AlterEnumStmt": planWide, "AlterDomainStmt": planWide,
+		"AlterCollationStmt": planWide, "CreatePublicationStmt": planPublication, "AlterPublicationStmt": planPublication,
+		"RenameStmt": planAlterNamed, "AlterOwnerStmt": planAlterNamed, "AlterObjectSchemaStmt": planAlterNamed, "GrantStmt": planAlterNamed,
+		"AlterTableStmt":   planAlterNamed,
+		"CreateSchemaStmt": planCreateSchema,
+	}
+	for _, kind := range definitions {
+		kinds[kind] = planDefinition
+	}
+}
+
+// definitions are the kinds of statements that make or change something on the home shard, or where the thing is, and are
+// refused as soon as they name a sharded or reference table.
+var definitions = []facts.Kind{
+	"CreateStmt", "CreateForeignTableStmt", "CreateSeqStmt", "AlterSeqStmt", "IndexStmt", "CreateStatsStmt", "AlterStatsStmt",
+	"RuleStmt", "CreateTrigStmt", "CreatePolicyStmt", "AlterPolicyStmt", "CreateFunctionStmt", "AlterFunctionStmt", "DefineStmt",
+	"CompositeTypeStmt", "CreateEnumStmt", "CreateRangeStmt", "CreateDomainStmt", "CreateCastStmt", "CreateTransformStmt",
+	"CreateConversionStmt", "CreateOpClassStmt", "CreateOpFamilyStmt", "AlterOpFamilyStmt", "AlterOperatorStmt", "CreateAmStmt",
+	"CreatePLangStmt", "CreateExtensionStmt", "AlterExtensionStmt", "AlterExtensionContentsStmt", "CreateFdwStmt", "AlterFdwStmt",
+	"CreateForeignServerStmt", "AlterForeignServerStmt", "CreateUserMappingStmt", "AlterUserMappingStmt", "DropUserMappingStmt",
+	"ImportForeignSchemaStmt", "CreateEventTrigStmt", "AlterEventTrigStmt", "CreateRoleStmt", "AlterRoleStmt", "AlterRoleSetStmt",
+	"DropRoleStmt", "GrantRoleStmt", "AlterDefaultPrivilegesStmt", "CommentStmt", "SecLabelStmt", "AlterObjectDependsStmt",
+	"CreatedbStmt", "AlterDatabaseStmt", "AlterDatabaseSetStmt", "AlterDatabaseRefreshCollStmt", "CreateTableSpaceStmt",
+	"DropTableSpaceStmt", "AlterTableSpaceOptionsStmt", "CreateSubscriptionStmt", "AlterSubscriptionStmt", "DropSubscriptionStmt",
+	"AlterTSDictionaryStmt", "AlterTSConfigurationStmt",
+}
+
+// planHome plans what concerns one server as a whole.
+func planHome(_ *planner, s *facts.Statement, out *Statement) {
+	out.Route = Route{Level: Home, Why: s.Name}
+	out.NoBlock = s.Kind == "AlterSystemStmt"
+}
+
+// planExplain plans EXPLAIN: where its statement would run.
+func planExplain(p *planner, s *facts.Statement, out *Statement) {
+	inner := p.inner(s, out)
+	*out = inner
+	out.Name, out.Start, out.End, out.Rows = s.Name, s.Start, s.End, true
+	if s.Options.Runs || out.Command == Execute {
+		return
+	}
+	out.Reads, out.Schema, out.Pin, out.Taints, out.Creates, out.Settings, out.NoBlock = true, false, "", false, nil, nil, false
+}
+
+// inner plans the statement inside of another one. Its refusal becomes the outer one's.
+func (p *planner) inner(s *facts.Statement, out *Statement) Statement {
+	inner := Statement{Name: s.Name, Start: s.Start, End: s.End}
+	if s.Inner == nil {
+		inner.refuse("kind", pgerr.New(pgerr.FeatureNotSupported, "this form of %s is not supported", s.Name))
+	} else {
+		inner.Name = s.Inner.Name
+		p.decide(s.Inner, &inner)
+	}
+	if inner.Refusal != nil {
+		out.refuse(inner.Rule, inner.Refusal)
+	}
+	return inner
+}
+
+// planDeclare plans DECLARE: a cursor is where its query runs.
+func planDeclare(p *planner, s *facts.Statement, out *Statement) {
+	inner := p.inner(s, out)
+	*out = inner
+	out.Name, out.Start, out.End, out.Rows, out.Reads = s.Name, s.Start, s.End, false, false
+	if s.Options.Hold {
+		out.Pin = pinHold
+	}
+}
+
+// planCursor plans FETCH, MOVE and CLOSE.
+func planCursor(_ *planner, s *facts.Statement, out *Statement) {
+	out.Cursor, out.Route = true, Route{Level: Anywhere, Why: "where the cursor is"}
+	out.Rows = s.Kind == "FetchStmt" && !s.Options.Move
+}
+
+// planOpaque plans CALL and DO, of which nobody knows what they do.
+func planOpaque(p *planner, s *facts.Statement, out *Statement) {
+	out.Route, out.Taints, out.Schema = Route{Level: Home, Why: s.Name + " may do anything"}, true, true
+	out.Rows = s.Kind == "CallStmt"
+	p.refuseIfSharded(out, s.Name, "It may read or write sharded tables unseen, on one shard only.")
+	v := p.survey(s, out)
+	v.routeIsHome()
+}
+
+// routeIsHome refuses what names something that the home shard does not have.
+func (v *survey) routeIsHome() {
+	v.needsHome(v.s.Name)
+	if v.out.Refusal == nil && (len(v.sharded) > 0 || v.shard != "" && v.shard != v.p.Home || len(v.out.Virtual) > 0) {
+		v.out.refuse("not-at-home", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet with tables of other shards or views of the router", v.s.Name))
+	}
+}
+
+// planListen plans LISTEN, UNLISTEN and NOTIFY.
+func planListen(_ *planner, s *facts.Statement, out *Statement) {
+	out.Route = Route{Level: Home, Why: "notifications are the home shard's"}
+	if s.Kind == "ListenStmt" {
+		out.Pin = pinListen
+	}
+}
+
+// planLoad plans LOAD.
+func planLoad(_ *planner, s *facts.Statement, out *Statement) {
+	out.Route, out.Pin = Route{Level: Home, Why: s.Name}, pinLoad
+}
+
+// planConstraints plans SET CONSTRAINTS, which concerns one transaction on every shard that it reaches.
+func planConstraints(p *planner, s *facts.Statement, out *Statement) {
+	out.Route = Route{Level: Home, Why: s.Name}
+	p.refuseIfSharded(out, s.Name, "It would reach the constraints of one shard only.")
+}
+
+// planCopy plans COPY.
+func planCopy(p *planner, s *facts.Statement, out *Statement) {
+	if s.Inner != nil {
+		inner := p.inner(s, out)
+		*out = inner
+		out.Name, out.Start, out.End = s.Name, s.Start, s.End
+	} else {
+		p.copyTable(s, out)
+	}
+	out.Rows, out.Copy = false, s.Options.Client
+	if !s.Options.Client && out.Refusal == nil {
+		out.copyFile(p.Home)
+	}
+}
+
+// copyTable plans COPY of a table.
+func (p *planner) copyTable(s *facts.Statement, out *Statement) {
+	v := p.survey(s, out)
+	if len(v.sharded) > 0 {
+		out.refuse("copy-sharded", pgerr.New(pgerr.FeatureNotSupported, "COPY is not supported yet on a sharded table").
+			WithDetail("%s is on several shards.", v.tables[v.sharded[0]].title()).WithHint("COPY (SELECT … WHERE key = …) TO works, and so does INSERT."))
+	}
+	if len(out.Virtual) > 0 {
+		out.refuse("copy-router-view", pgerr.New(pgerr.FeatureNotSupported, "COPY of a view of the router is not supported").
+			WithHint("Use COPY (SELECT * FROM …) TO."))
+	}
+	v.route()
+	out.Taints, out.Reads = v.taints, !s.Options.From && !v.changes
+}
+
+// copyFile sees to it that COPY with a file or program of the server means the home shard's, as with one server.
+func (s *Statement) copyFile(home string) {
+	s.Reads = false
+	switch {
+	case s.Route.Level == Anywhere:
+		s.Route = Route{Level: Home, Why: "files are the home shard's"}
+	case s.Route.Level == Home, s.Route.Level == OnShard && s.Route.Shard == home:
+	default:
+		s.refuse("copy-file", pgerr.New(pgerr.FeatureNotSupported, "COPY with a file or program of the server is supported on the home shard only").
+			WithHint("Use COPY … TO STDOUT or FROM STDIN."))
+	}
+}

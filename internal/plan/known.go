@@ -1,0 +1,70 @@
+package plan
+
+// RelationName is the name of a table, view, sequence or index as a statement writes it. Schema is empty where the
+// search path decides.
+type RelationName struct{ Schema, Name string }
+
+// FunctionName is the name of a function or procedure as a statement writes it. Schema is empty where the search path
+// decides.
+type FunctionName struct{ Schema, Name string }
+
+// Known is what the catalogue says of the names in a text. It is never changed after it was made.
+type Known struct {
+	// Relations by the name that a statement uses; nil for a name that nothing has. A name without schema is resolved as
+	// PostgreSQL does it: pg_catalog first unless the search path places it elsewhere, then the path in order. Temporary
+	// relations are not looked for: they are the session's, see [Context].
+	Relations map[RelationName]*Relation
+	// Functions by the name that a statement uses, every overload of every schema that the search path reaches; none for a
+	// name that nothing has.
+	Functions map[FunctionName][]Function
+}
+
+// Relation is what has a place in pg_class.
+type Relation struct {
+	// Schema and Name are those of the catalogue, whatever the statement called it.
+	Schema, Name string
+	// Kind is pg_class.relkind: r table, p partitioned table, v view, m materialised view, f foreign table, S sequence, i
+	// and I index, t TOAST table, c composite type.
+	Kind byte
+	// Temporary: it belongs to one session.
+	Temporary bool
+	// System: it is in pg_catalog, information_schema or pg_toast.
+	System bool
+	// Columns in order, without dropped ones and without system columns.
+	Columns []Column
+	// ReachesDeclared: it is not declared itself, but whoever uses it reads or writes a sharded or reference table by it: a
+	// view, a rule, a parent or a child in an inheritance or partition tree, an index of such a table.
+	ReachesDeclared bool
+	// Reaches is one of the tables that it reaches, schema.name, for messages.
+	Reaches string
+	// HasRules: it has rewrite rules, other than the one that makes a view a view.
+	HasRules bool
+}
+
+// Column is one column of a relation.
+type Column struct {
+	Name string
+	// TypeOID and TypeMod are pg_attribute's; TypeMod is -1 for none.
+	TypeOID uint32
+	TypeMod int32
+	// NotNull: NULL is refused. HasDefault: what is missing becomes something else than NULL. Generated: it is computed
+	// from other columns. IdentityAlways: GENERATED ALWAYS AS IDENTITY.
+	NotNull, HasDefault, Generated, IdentityAlways bool
+	// Nondeterministic: texts that differ can be equal under its collation.
+	Nondeterministic bool
+}
+
+// Function is one overload of a function, procedure or aggregate.
+type Function struct {
+	Schema, Name string
+	// System: it is in pg_catalog and PostgreSQL brought it.
+	System bool
+	// Kind is pg_proc.prokind: f function, p procedure, a aggregate, w window function; 0 counts as f.
+	Kind byte
+	// Language is its language's name: internal, c, sql, plpgsql …
+	Language string
+	// Volatility is pg_proc.provolatile: i immutable, s stable, v volatile.
+	Volatility byte
+	// ExtensionMember: an extension brought it.
+	ExtensionMember bool
+}

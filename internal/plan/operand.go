@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/placement/key"
+)
+
+// The types whose OIDs the planner itself has to know.
+const (
+	oidInt2        = 21
+	oidInt4        = 23
+	oidInt8        = 20
+	oidText        = 25
+	oidVarchar     = 1043
+	oidBpchar      = 1042
+	oidUUID        = 2950
+	oidDate        = 1082
+	oidTimestamptz = 1184
+	oidTimestamp   = 1114
+	oidBytea       = 17
+	oidNumeric     = 1700
+)
+
+// typeOIDs are PostgreSQL's own types that literals and parameters are commonly cast to, by their names in the catalogue.
+// Types whose values depend on a server's catalogue, such as regclass, are not among them.
+var typeOIDs = map[string]uint32{
+	"bool": 16, "bytea": oidBytea, "char": 18, "name": 19, "int8": oidInt8, "int2": oidInt2, "int4": oidInt4, "text": oidText,
+	"oid": 26, "json": 114, "float4": 700, "float8": 701, "unknown": 705, "money": 790, "inet": 869, "cidr": 650, "bpchar": oidBpchar,
+	"varchar": oidVarchar, "date": oidDate, "time": 1083, "timestamp": oidTimestamp, "timestamptz": oidTimestamptz, "interval": 1186,
+	"timetz": 1266, "bit": 1560, "varbit": 1562, "numeric": oidNumeric, "uuid": oidUUID, "jsonb": 3802,
+}
+
+// keyTypes are the types of key columns by OID.
+var keyTypes = map[uint32]key.Type{
+	oidInt8: key.Bigint, oidInt4: key.Integer, oidInt2: key.Smallint, oidText: key.Text, oidVarchar: key.Varchar,
+	oidUUID: key.UUID, oidDate: key.Date, oidTimestamptz: key.Timestamptz, oidBytea: key.Bytea,
+}
+
+// operand says where a value comes from when the plan runs.
+func (p *planner) operand(o facts.Operand) Operand {
+	out := Operand{CastMod: -1}
+	switch o.Kind {
+	case facts.Constant:
+		literal, negative, found := p.literalAt(o.Start)
+		if !found {
+			return out
+		}
+		out.Kind, out.Literal, out.Negative = FromLiteral, literal, negative
+	case facts.Param:
+		out.Kind, out.Param = FromParam, o.Param
+	case facts.Null:
+		out.Kind = IsNull
+		return out
+	case facts.Default:
+		out.Kind = IsDefault
+		return out
+	case facts.True:
+		out.Kind = IsTrue
+	case facts.False:
+		out.Kind = IsFalse
+	default:
+		return out
+	}
+	if len(o.Casts) > 0 && !p.cast(&out, o.Casts) {
+		return Operand{CastMod: -1}
+	}
+	return out
+}
+
+// literalAt finds the literal that a constant is, by its place in the text. A constant with a minus begins at the minus.
+func (p *planner) literalAt(start int) (index int, negative, found bool) {
+	index, found = slices.BinarySearchFunc(p.Literals, start, func(l sqltext.Literal, at int) int { return l.Start - at })
+	if !found {
+		if index >= len(p.Literals) || start < 0 || start >= len(p.text) {
+			return 0, false, false
+		}
+		if !isMinus(p.text[start:p.Literals[index].Start]) {
+			return 0, false, false
+		}
+		negative = true
+	}
+	return index, negative, p.isWhole(p.Literals[index].Kind)
+}
+
+// isMinus says whether a piece of text is one minus, with nothing else than parentheses, blanks and comments around it.
+func isMinus(between string) bool {
+	minuses := 0
+	scanner := sqltext.NewScanner([]byte(between), true)
+	for token, more := scanner.Next(); more; token, more = scanner.Next() {
+		switch between[token.Start:token.End] {
+		case "-":
+			minuses++
+		case "(":
+		default:
+			return false
+		}
+	}
+	return minuses == 1 && scanner.Err() == nil
+}
+
+// isWhole says whether a literal's own text tells its value. A string with Unicode escapes may have its escape character behind
+// it.
+func (p *planner) isWhole(kind sqltext.Kind) bool {
+	switch kind {
+	case sqltext.BitString, sqltext.HexString:
+		return false
+	case sqltext.UnicodeString:
+		return !p.uescape
+	default:
+		return true
+	}
+}
+
+// cast notes the type that a value is explicitly cast to; false if only PostgreSQL can say what comes out.
+func (p *planner) cast(out *Operand, casts []facts.Type) bool {
+	t := casts[0]
+	if len(casts) > 1 || t.Array || t.Schema != "pg_catalog" && (t.Schema != "" || !p.trustsBuiltins()) {
+		return false
+	}
+	oid, known := typeOIDs[t.Name]
+	if !known {
+		return false
+	}
+	out.CastOID = oid
+	if !t.HasMods {
+		return true
+	}
+	p.plan.Uncacheable = true // modifiers are literals
+	mod, known := typeMod(oid, t.Mods)
+	out.CastMod = mod
+	return known
+}
+
+// typeMod is how PostgreSQL stores the modifiers of a type.
+func typeMod(oid uint32, mods []int32) (int32, bool) {
+	const header = 4
+	switch {
+	case len(mods) == 1 && (oid == oidVarchar || oid == oidBpchar):
+		return mods[0] + header, true
+	case len(mods) == 1 && (oid == oidTimestamptz || oid == oidTimestamp):
+		return mods[0], true
+	case len(mods) == 2 && oid == oidNumeric:
+		return (mods[0]<<16 | mods[1]&0x7ff) + header, true
+	default:
+		return -1, false
+	}
+}

@@ -1,0 +1,219 @@
+package plan
+
+import (
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/placement/key"
+)
+
+// Plan is how a text with one statement or several runs, without the values of its keys. It is never changed after it was
+// made, so any number of sessions share it.
+type Plan struct {
+	// Statements are those of the text, in order; none for an empty text.
+	Statements []Statement
+	// Uncacheable: something in it comes from the value of a literal, so it is right for this text alone and not for others
+	// that differ in literals only.
+	Uncacheable bool
+}
+
+// Statement is how one statement runs.
+type Statement struct {
+	// Command is what the session itself has to do about it; Pass for everything that a shard runs as it is.
+	Command Command
+	// Name is PostgreSQL's name of the kind of statement, such as SELECT or CREATE TABLE, for messages and statistics.
+	Name string
+	// Start and End are the bytes of the text that the statement is, without the semicolon.
+	Start, End int
+	// Plain: nothing follows from its success: it passes, pins nothing, taints nothing, sets nothing, changes no schema.
+	Plain bool
+	// Refusal is why it must not run, Rule the planner's name for the reason; all that follows is empty then.
+	Refusal *pgerr.Error
+	Rule    string
+	// Route says which shard runs it.
+	Route Route
+	// Reads: it provably changes nothing and locks nothing, so that it may run twice or not at all.
+	Reads bool
+	// Schema: it may change what the catalogue says of tables, columns, functions or schemas, so plans may have to be made anew.
+	Schema bool
+	// Pin is why the backend must stay with the session after the transaction; empty if it need not.
+	Pin Pin
+	// Cursor: it concerns a cursor, so it belongs to the backend that has it: the transaction's, or the pinned one.
+	Cursor bool
+	// NeedsSession: its answer is kept in a backend's session, as currval's is, so it runs only where the client owns one.
+	NeedsSession bool
+	// Taints: it may leave something behind in the backend's session that nobody tracks, such as a setting that a function made.
+	Taints bool
+	// Rows: it answers with rows (SELECT, RETURNING, SHOW, EXPLAIN, FETCH …), as far as that can be told from the text.
+	Rows bool
+	// Copy: it is a COPY to or from the client.
+	Copy bool
+	// NoBlock: PostgreSQL runs it outside a transaction block only.
+	NoBlock bool
+	// Creates are the names of temporary tables, views and sequences that it makes, in lower case as PostgreSQL folds them;
+	// Drops those that it drops.
+	Creates, Drops []string
+
+	// Transaction is set for the commands of transaction control.
+	Transaction Transaction
+	// Settings are set for SetVariable, one or several (SET TRANSACTION has several), and for set_config with literals.
+	Settings []Setting
+	// Prepared is set for Prepare, Execute and Deallocate.
+	Prepared Prepared
+	// Virtual are the places in the text where a view or function of the router stands: cleave.shards, cleave.shard_of(…).
+	// The router puts its answer there before a shard sees the text.
+	Virtual []Virtual
+}
+
+// Command is what a session does about a statement itself.
+type Command uint8
+
+// The commands. A session must handle each; one that it does not know is refused.
+const (
+	Pass             Command = iota // a shard runs it
+	Begin                           // BEGIN, START TRANSACTION
+	Commit                          // COMMIT, END
+	Rollback                        // ROLLBACK, ABORT
+	Savepoint                       // SAVEPOINT
+	ReleaseSavepoint                // RELEASE
+	RollbackTo                      // ROLLBACK TO
+	SetVariable                     // SET, SET LOCAL, SET TRANSACTION, SET SESSION CHARACTERISTICS, SET TIME ZONE …
+	ResetVariable                   // RESET name, SET name TO DEFAULT
+	ResetAll                        // RESET ALL
+	DiscardAll                      // DISCARD ALL
+	DiscardPlans                    // DISCARD PLANS
+	DiscardTemp                     // DISCARD TEMP
+	DiscardSequences                // DISCARD SEQUENCES
+	Prepare                         // PREPARE name AS …
+	Execute                         // EXECUTE name(…), also inside EXPLAIN and CREATE TABLE AS
+	Deallocate                      // DEALLOCATE name, DEALLOCATE ALL
+	ShowVariable                    // SHOW
+)
+
+// Transaction is what a command of transaction control says.
+type Transaction struct {
+	// Savepoint is the name in SAVEPOINT, RELEASE and ROLLBACK TO.
+	Savepoint string
+	// Chain: COMMIT AND CHAIN, ROLLBACK AND CHAIN.
+	Chain bool
+	// Serializable: BEGIN names the isolation level SERIALIZABLE.
+	Serializable bool
+}
+
+// Setting is one change of one parameter.
+type Setting struct {
+	// Name in lower case, as in search_path, role, session_authorization, timezone, transaction_isolation.
+	Name string
+	// Local: SET LOCAL or SET TRANSACTION.
+	Local bool
+	// Default: SET … TO DEFAULT or RESET.
+	Default bool
+	// Values are the values as SQL tokens in the text, ready to be written after "SET name TO ", separated by commas.
+	SQL string
+	// Values are the values without quotes, one for each in a list.
+	Values []string
+}
+
+// Prepared is what PREPARE, EXECUTE and DEALLOCATE say.
+type Prepared struct {
+	// Name of the prepared statement; NameStart and NameEnd are its bytes in the text. All: DEALLOCATE ALL.
+	Name               string
+	NameStart, NameEnd int
+	All                bool
+	// TypesSQL is the list of types in PREPARE, with parentheses, as it stands in the text; empty if there is none.
+	TypesSQL string
+	// TypeCount is how many types there are.
+	TypeCount int
+	// Body are the bytes of the text of PREPARE after AS.
+	BodyStart, BodyEnd int
+	// Arguments of EXECUTE: what each is, so that a key can be bound to it.
+	Arguments []Operand
+}
+
+// Virtual is one place of a text where the router itself answers.
+type Virtual struct {
+	// Function: a function's call, arguments and parentheses included; else a view's name.
+	Function bool
+	// Name without the schema.
+	Name string
+	// Start and End are its bytes in the text.
+	Start, End int
+	// FromClause: it stands where a table stands; Aliased: an alias follows already.
+	FromClause, Aliased bool
+	// Arguments of a function, ArgumentNames beside them, empty where given by position.
+	Arguments     []Operand
+	ArgumentNames []string
+}
+
+// Pin is why a backend must stay with a session.
+type Pin string
+
+// Level is how a statement's shards are found.
+type Level uint8
+
+// The levels.
+const (
+	// Home: the shard that has what belongs to no other: the catalogue that tools see, tables that nobody declared.
+	Home Level = iota
+	// Anywhere: every shard gives the same answer, so the nearest at hand is right: no tables, or reference tables that are read.
+	Anywhere
+	// OnShard: one named shard has all the tables.
+	OnShard
+	// Keyed: the key's values say which shard.
+	Keyed
+	// Everywhere: every shard must run it.
+	Everywhere
+)
+
+// Route says where a statement runs.
+type Route struct {
+	Level Level
+	// Shard is the name for OnShard.
+	Shard string
+	// Keyspace and Key, a part for each key column in the keyspace's order, are for Keyed.
+	Keyspace string
+	Key      []KeyPart
+	// Table is the sharded table that the key belongs to, or a reference table that is read; for messages.
+	Table string
+	// Why is the reason in a few words, for EXPLAIN and for tests.
+	Why string
+}
+
+// KeyPart says where the value of one key column comes from and what it becomes.
+type KeyPart struct {
+	Column string
+	// Type and TypeMod are the column's: what a value becomes when it is stored. TypeMod is -1 for none.
+	Type    key.Type
+	TypeMod int32
+	// Store: the value is stored, so assigned to the column; else it is compared with the column, and the type modifier does not matter.
+	Store bool
+	// Operand is where the value comes from.
+	Operand Operand
+}
+
+// Operand is a value in a statement: a literal, a parameter, or a keyword such as NULL.
+type Operand struct {
+	Kind OperandKind
+	// Literal is the place among the literals that the normaliser took out of the text, from 0.
+	Literal int
+	// Negative: a minus stands before the literal.
+	Negative bool
+	// Param is the number of the parameter, from 1.
+	Param int
+	// CastOID is the type it is explicitly cast to, 0 if it is not; CastMod the modifier of that type, -1 for none.
+	CastOID uint32
+	CastMod int32
+}
+
+// OperandKind is what an operand is.
+type OperandKind uint8
+
+// The kinds of operands.
+const (
+	// Unknowable: an expression that only PostgreSQL can evaluate.
+	Unknowable OperandKind = iota
+	FromLiteral
+	FromParam
+	IsNull
+	IsDefault
+	IsTrue
+	IsFalse
+)

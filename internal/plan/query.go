@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+)
+
+// survey is what the tables and functions of one statement ask for, before it is decided where it runs.
+type survey struct {
+	p   *planner
+	s   *facts.Statement
+	out *Statement
+
+	// tables are the statement's, in its order.
+	tables []resolved
+	// sharded are the indexes of sharded ones.
+	sharded []int
+	// referenceRead and referenceWritten are names of reference tables; locking one's rows counts as writing.
+	referenceRead, referenceWritten string
+	// shard is the one that has what is single, singleName the relation.
+	shard, singleName string
+	// homeWhy is why it must run on the home shard, preferred why it should if nothing asks for another.
+	homeWhy, preferred string
+	// changes: it may change something; taints: it may leave something in the backend's session that nobody tracks.
+	changes, taints bool
+}
+
+// planQuery plans SELECT, VALUES, INSERT, UPDATE, DELETE and MERGE.
+func planQuery(p *planner, s *facts.Statement, out *Statement) {
+	v := p.survey(s, out)
+	v.route()
+	out.Rows = s.Query.Returns
+	out.Taints = v.taints
+	out.Reads = s.Query.Command == facts.Select && !v.changes && !s.Locks
+	if v.makes() {
+		out.Schema = true
+		out.noteCreated(p, s)
+	}
+}
+
+// survey looks at all tables and functions of a statement.
+func (p *planner) survey(s *facts.Statement, out *Statement) *survey {
+	v := &survey{p: p, s: s, out: out}
+	for _, t := range s.Tables {
+		r := p.resolve(t)
+		if t.Role == facts.Created {
+			r = p.resolveNew(t, s.Options.Temporary)
+		}
+		v.tables = append(v.tables, r)
+	}
+	for i := range v.tables {
+		v.table(i)
+	}
+	v.calls(s)
+	return v
+}
+
+// makes says whether the statement makes a relation: SELECT INTO.
+func (v *survey) makes() bool {
+	for i := range v.tables {
+		if v.tables[i].Role == facts.Created {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *survey) needsHome(why string) {
+	if v.homeWhy == "" {
+		v.homeWhy = why
+	}
+}
+
+func (v *survey) prefersHome(why string) {
+	if v.preferred == "" {
+		v.preferred = why
+	}
+}
+
+// table adds what one table asks for.
+func (v *survey) table(i int) {
+	r := &v.tables[i]
+	v.changes = v.changes || r.Written || r.Role == facts.Created
+	if r.Catalog != "" && r.class >= single {
+		v.out.refuse("database-in-name", pgerr.New(pgerr.FeatureNotSupported, "the name of a database before %s is not supported", r.title()))
+	}
+	switch r.class {
+	case ours:
+		v.ownView(r)
+	case temporary:
+		v.needsHome("temporary table " + r.Name)
+	case system:
+		v.needsHome("system catalogue")
+	case missing:
+		v.needsHome("unknown table " + r.title())
+		v.changes = true
+	case plain:
+		v.needsHome("table " + r.title() + " is not declared")
+		v.changes = v.changes || r.relation == nil || r.relation.Kind == 'v' || r.relation.Kind == 'f'
+	case single:
+		v.single(r)
+	case reference:
+		v.reference(r)
+	case sharded:
+		v.sharded = append(v.sharded, i)
+	case reaching:
+		v.out.refuse("reaches-declared", reachesDeclared(r))
+	default:
+		v.out.refuse("unclear-name", unclearName(r))
+	}
+}
+
+func unclearName(r *resolved) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "it cannot be told which relation %q means", r.Name).
+		WithDetail("A temporary table, or a schema of the search path that is on another shard, may hide one that is elsewhere.").
+		WithHint("Write the name with its schema; pg_temp is the schema of temporary tables.")
+}
+
+func reachesDeclared(r *resolved) *pgerr.Error {
+	what := map[byte]string{'v': "view", 'm': "materialized view", 'i': "index", 'I': "index", 'f': "foreign table"}[r.relation.Kind] //nolint:misspell // PostgreSQL's word
+	if what == "" {
+		what = "table"
+	}
+	reached := r.relation.Reaches
+	if reached == "" {
+		reached = "a sharded or reference table"
+	}
+	return pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported yet", what, r.Name).
+		WithDetail("It reads or writes %s, which is on several shards.", reached).
+		WithHint("Use %s itself.", reached)
+}
+
+func (v *survey) single(r *resolved) {
+	v.changes = v.changes || r.relation == nil || r.relation.Kind == 'v' || r.relation.Kind == 'f'
+	if v.shard != "" && v.shard != r.shard {
+		v.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "a statement over tables on several shards is not supported yet").
+			WithDetail("%s is on shard %s, %s on shard %s.", v.singleName, v.shard, r.title(), r.shard))
+	}
+	v.shard, v.singleName = r.shard, r.title()
+}
+
+func (v *survey) reference(r *resolved) {
+	if r.Written || r.Locked {
+		v.referenceWritten = r.title()
+		return
+	}
+	v.referenceRead = r.title()
+}
+
+// route decides where the statement runs.
+func (v *survey) route() {
+	switch {
+	case v.out.Refusal != nil:
+	case v.referenceWritten != "" && v.p.Map.ShardCount() > 1:
+		v.out.refuse("reference-write", pgerr.New(pgerr.FeatureNotSupported, "writing to reference table %s is not supported yet", v.referenceWritten).
+			WithDetail("It is copied to every shard, and all copies have to change, or be locked, together.").
+			WithHint("Reference tables can be read and joined."))
+	case v.makes() && (len(v.sharded) > 0 || v.referenceRead != ""):
+		v.out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", v.s.Name))
+	case len(v.sharded) > 0:
+		v.routeSharded()
+	case v.shard != "":
+		v.routeSingle()
+	case v.homeWhy != "":
+		v.out.Route = Route{Level: Home, Why: v.homeWhy}
+	case v.preferred != "":
+		v.out.Route = Route{Level: Home, Why: v.preferred}
+	case v.referenceWritten != "":
+		v.out.Route = Route{Level: Home, Why: "the only shard"}
+	case v.referenceRead != "":
+		v.out.Route = Route{Level: Anywhere, Table: v.referenceRead, Why: "reference table " + v.referenceRead}
+	default:
+		v.out.Route = Route{Level: Anywhere, Why: "no tables"}
+	}
+}
+
+func (v *survey) routeSingle() {
+	if v.homeWhy != "" && v.shard != v.p.Home {
+		v.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "a statement over tables on several shards is not supported yet").
+			WithDetail("%s is on shard %s; something else is needed from the home shard %s: %s.", v.singleName, v.shard, v.p.Home, v.homeWhy))
+		return
+	}
+	v.out.Route = Route{Level: OnShard, Shard: v.shard, Why: v.singleName}
+}
+
+// routeSharded sees to it that nothing keeps the statement from running on the one shard that its key names.
+func (v *survey) routeSharded() {
+	first := &v.tables[v.sharded[0]]
+	switch {
+	case v.shard != "":
+		v.mixed(first, "single", v.singleName+" is on shard "+v.shard)
+	case v.homeWhy != "":
+		v.mixed(first, "home", v.homeWhy)
+	case v.s.Query.Command == facts.Merge:
+		v.out.refuse("merge", pgerr.New(pgerr.FeatureNotSupported, "MERGE is not supported yet on a sharded table").
+			WithDetail("It names %s.", first.title()).WithHint("Use INSERT … ON CONFLICT."))
+	case len(v.sharded) > 1:
+		v.out.refuse("several-sharded", pgerr.New(pgerr.FeatureNotSupported, "a statement that names sharded tables more than once is not supported yet").
+			WithDetail("It names %s.", v.titles()))
+	case v.s.Query.SetOperation:
+		v.out.refuse("sharded-in-set-operation", nestedRefusal("a set operation", first))
+	case first.Role == facts.Nested:
+		v.out.refuse("sharded-nested", nestedRefusal("a subquery or common table expression", first))
+	case first.Role != facts.From && first.Role != facts.Target:
+		v.out.refuse("role", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet on a sharded table", v.s.Name))
+	default:
+		v.bind(first, v.sharded[0])
+	}
+}
+
+func nestedRefusal(where string, r *resolved) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "a sharded table in %s is not supported yet", where).
+		WithDetail("Sharded table %s stands there.", r.title()).
+		WithHint("Name it once, in the FROM clause of the outermost query, with its key bound by an equality.")
+}
+
+func (v *survey) mixed(r *resolved, rule, reason string) {
+	v.out.refuse("sharded-with-"+rule, pgerr.New(pgerr.FeatureNotSupported, "sharded table %s together with what only one shard has is not supported yet", r.title()).
+		WithDetail("The other part: %s.", reason).
+		WithHint("Tables that are joined with sharded ones can be reference tables."))
+}
+
+func (v *survey) titles() string {
+	var titles []string
+	for _, i := range v.sharded {
+		titles = append(titles, v.tables[i].title())
+	}
+	return strings.Join(titles, ", ")
+}

@@ -1,0 +1,190 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+)
+
+// sessionsOwn is the route of what the session sees to itself, wherever it happens to be.
+var sessionsOwn = Route{Level: Anywhere, Why: "the session's own"}
+
+// planTransaction plans transaction control.
+func planTransaction(p *planner, s *facts.Statement, out *Statement) {
+	out.Route = sessionsOwn
+	out.Transaction = Transaction{Savepoint: s.Transaction.Savepoint, Chain: s.Transaction.Chain, Serializable: s.Transaction.Serializable}
+	switch s.Transaction.Kind {
+	case facts.Begin:
+		out.Command = Begin
+	case facts.Commit:
+		out.Command = Commit
+	case facts.Rollback:
+		out.Command = Rollback
+	case facts.Savepoint:
+		out.Command = Savepoint
+	case facts.Release:
+		out.Command = ReleaseSavepoint
+	case facts.RollbackTo:
+		out.Command = RollbackTo
+	case facts.PrepareTransaction, facts.CommitPrepared, facts.RollbackPrepared:
+		out.Route = Route{Level: Home, Why: "prepared transactions are the home shard's"}
+		out.NoBlock = s.Transaction.Kind != facts.PrepareTransaction
+		p.refuseIfSharded(out, s.Name, "The transaction may be on any shard, and which one is not kept with its name.")
+	default:
+		out.refuse("kind", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported", s.Name))
+	}
+}
+
+// refuseIfSharded refuses what cannot be right as soon as some table is sharded.
+func (p *planner) refuseIfSharded(out *Statement, name, reason string) {
+	if p.sharded {
+		out.refuse("while-sharded", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported while there are sharded tables", name).WithDetail("%s", reason))
+	}
+}
+
+// refuseIfDeclared refuses what cannot be right as soon as some table is sharded or a reference table.
+func (p *planner) refuseIfDeclared(out *Statement, name, reason string) {
+	if p.declared {
+		out.refuse("while-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet while there are sharded or reference tables", name).WithDetail("%s", reason))
+	}
+}
+
+// planSet plans SET and RESET.
+func planSet(p *planner, s *facts.Statement, out *Statement) {
+	p.plan.Uncacheable = true
+	out.Route = sessionsOwn
+	out.Command = SetVariable
+	for _, setting := range s.Settings {
+		if setting.Opaque {
+			out.refuse("set-form", pgerr.New(pgerr.FeatureNotSupported, "this form of SET %s is not supported", strings.ToUpper(setting.Name)).
+				WithHint("Use SET name TO value with literals."))
+		}
+		if setting.Default {
+			out.Command = ResetVariable
+		}
+		if setting.Default && setting.Name == "all" {
+			out.Command = ResetAll
+			return
+		}
+		out.Settings = append(out.Settings, Setting{
+			Name: setting.Name, Local: setting.Local, Default: setting.Default, SQL: setting.SQL, Values: setting.Values,
+		})
+	}
+}
+
+// planShow plans SHOW.
+func planShow(_ *planner, s *facts.Statement, out *Statement) {
+	out.Command, out.Route, out.Rows, out.Reads = ShowVariable, sessionsOwn, true, true
+	for _, setting := range s.Settings {
+		out.Settings = append(out.Settings, Setting{Name: setting.Name})
+	}
+}
+
+// planDiscard plans DISCARD.
+func planDiscard(_ *planner, s *facts.Statement, out *Statement) {
+	out.Route = sessionsOwn
+	switch s.Options.Discard {
+	case "ALL":
+		out.Command, out.NoBlock = DiscardAll, true
+	case "PLANS":
+		out.Command = DiscardPlans
+	case "TEMP":
+		out.Command = DiscardTemp
+	case "SEQUENCES":
+		out.Command = DiscardSequences
+	default:
+		out.refuse("kind", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported", s.Name))
+	}
+}
+
+// planPrepare plans PREPARE. What it prepares is planned when it is needed, as a text of its own.
+func planPrepare(p *planner, s *facts.Statement, out *Statement) {
+	out.Command, out.Route = Prepare, sessionsOwn
+	out.Prepared = p.prepared(s)
+	if out.Prepared.BodyEnd == 0 {
+		out.refuse("prepare-form", pgerr.New(pgerr.FeatureNotSupported, "this form of PREPARE is not supported"))
+	}
+}
+
+// planExecute plans EXECUTE. Its route is that of the prepared statement, with the arguments as parameters.
+func planExecute(p *planner, s *facts.Statement, out *Statement) {
+	out.Command, out.Route, out.Rows = Execute, Route{Level: Anywhere, Why: "as the prepared statement"}, true
+	out.Prepared = p.prepared(s)
+	v := p.survey(s, &Statement{})
+	if v.out.Refusal != nil || v.homeWhy != "" || v.out.Pin != "" || len(v.out.Virtual) > 0 || len(v.tables) > 0 {
+		out.refuse("execute-arguments", pgerr.New(pgerr.FeatureNotSupported, "arguments of EXECUTE that depend on a shard are not supported").
+			WithHint("Compute them first, and use literals."))
+	}
+	out.Taints = v.taints
+}
+
+// planDeallocate plans DEALLOCATE.
+func planDeallocate(p *planner, s *facts.Statement, out *Statement) {
+	out.Command, out.Route = Deallocate, sessionsOwn
+	out.Prepared = p.prepared(s)
+}
+
+func (p *planner) prepared(s *facts.Statement) Prepared {
+	p.plan.Uncacheable = true // places in the text depend on what stands before them
+	f := &s.Prepared
+	out := Prepared{
+		Name: f.Name, NameStart: f.NameStart, NameEnd: f.NameEnd, All: f.All, TypesSQL: p.text[f.TypesStart:f.TypesEnd],
+		TypeCount: f.TypeCount, BodyStart: f.BodyStart, BodyEnd: f.BodyEnd,
+	}
+	for _, argument := range f.Arguments {
+		out.Arguments = append(out.Arguments, p.operand(argument))
+	}
+	return out
+}
+
+// lists are the parameters whose value is a list of names.
+var lists = map[string]bool{"search_path": true, "temp_tablespaces": true, "session_preload_libraries": true, "local_preload_libraries": true}
+
+// valuesOf takes a value of set_config apart, which holds a list as one text.
+func valuesOf(name, value string) []string {
+	if !lists[strings.ToLower(name)] {
+		return []string{value}
+	}
+	var names []string
+	for rest := strings.TrimSpace(value); rest != ""; {
+		var next string
+		next, rest = cutListed(rest)
+		names = append(names, next)
+	}
+	return names
+}
+
+// cutListed takes the first name off a list. A name without quotes is in lower case.
+func cutListed(list string) (name, rest string) {
+	if !strings.HasPrefix(list, `"`) {
+		name, rest, _ = strings.Cut(list, ",")
+		return strings.ToLower(strings.TrimSpace(name)), strings.TrimSpace(rest)
+	}
+	var quoted strings.Builder
+	i := 1
+	for ; i < len(list); i++ {
+		if list[i] == '"' {
+			if !strings.HasPrefix(list[i+1:], `"`) {
+				break
+			}
+			i++
+		}
+		quoted.WriteByte(list[i])
+	}
+	_, rest, _ = strings.Cut(list[min(i+1, len(list)):], ",")
+	return quoted.String(), strings.TrimSpace(rest)
+}
+
+// settingSQL writes a value of set_config so that SET takes it.
+func settingSQL(name, value string) string {
+	values := valuesOf(name, value)
+	if len(values) == 0 {
+		return "''"
+	}
+	written := make([]string, len(values))
+	for i, v := range values {
+		written[i] = facts.Literal(v, false)
+	}
+	return strings.Join(written, ", ")
+}

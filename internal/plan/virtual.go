@@ -1,0 +1,75 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+)
+
+// ownViews and ownFunctions are what the router itself answers.
+var (
+	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "routers", "sessions", "shards", "statements", "table_sizes", "tables"}
+	ownFunctions = []string{"create_distributed_table", "create_reference_table", "reference_table", "shard_of", "shard_table", "version"}
+)
+
+// changesMap are those of them behind which names may mean something else.
+var changesMap = map[string]bool{"create_distributed_table": true, "create_reference_table": true, "reference_table": true, "shard_table": true}
+
+// unqualifiedOwn are those that are known by their name alone, if no function of the database has it.
+var unqualifiedOwn = []string{"create_distributed_table", "create_reference_table"}
+
+// isOurs says whether a call means a function of the router.
+func (p *planner) isOurs(c facts.Call) bool {
+	return c.Schema == routerSchema ||
+		c.Schema == "" && slices.Contains(unqualifiedOwn, c.Name) && len(p.known.Functions[FunctionName{"", c.Name}]) == 0
+}
+
+// ownView notes that a view of the router is read.
+func (v *survey) ownView(r *resolved) {
+	v.needsHome("view cleave." + r.Name)
+	switch {
+	case !slices.Contains(ownViews, r.Name):
+		v.out.refuse("unknown-router-view", pgerr.New(pgerr.UndefinedTable, "relation \"cleave.%s\" does not exist", r.Name).
+			WithHint("The views of the router are cleave.%s.", strings.Join(ownViews, ", cleave.")))
+	case r.Written || r.Locked || r.Role == facts.Created:
+		v.out.refuse("router-view-write", pgerr.New(pgerr.WrongObjectType, "cannot change view \"cleave.%s\"", r.Name).
+			WithDetail("It shows what the router knows."))
+	default:
+		v.out.Virtual = append(v.out.Virtual, Virtual{Name: r.Name, Start: r.Start, End: r.End, FromClause: true, Aliased: r.Alias != ""})
+	}
+}
+
+// ownCall notes that a function of the router is called.
+func (v *survey) ownCall(c facts.Call) {
+	v.needsHome("function cleave." + c.Name)
+	v.changes = v.changes || changesMap[c.Name]
+	inside := slices.ContainsFunc(v.out.Virtual, func(other Virtual) bool { return other.Start <= c.Start && c.Start < other.End })
+	switch {
+	case !slices.Contains(ownFunctions, c.Name):
+		v.out.refuse("unknown-router-function", pgerr.New(pgerr.UndefinedFunction, "function cleave.%s does not exist", c.Name).
+			WithHint("The functions of the router are cleave.%s.", strings.Join(ownFunctions, ", cleave.")))
+	case c.End <= c.Start || inside || c.Place == facts.InRowsFrom:
+		v.out.refuse("router-function-place", pgerr.New(pgerr.FeatureNotSupported, "function cleave.%s is not supported in this place", c.Name).
+			WithHint("Call it in the list of columns or in FROM, by itself."))
+	default:
+		v.out.Virtual = append(v.out.Virtual, Virtual{
+			Function: true, Name: c.Name, Start: c.Start, End: c.End, FromClause: c.Place == facts.InFrom, Aliased: c.Aliased,
+			Arguments: v.ownArguments(c), ArgumentNames: c.ArgumentNames,
+		})
+	}
+}
+
+// ownArguments are the arguments of a function of the router. Names of tables are often cast to regclass, which says no more
+// than that they are names of tables.
+func (v *survey) ownArguments(c facts.Call) []Operand {
+	arguments := make([]Operand, len(c.Arguments))
+	for i, argument := range c.Arguments {
+		argument.Casts = slices.DeleteFunc(slices.Clone(argument.Casts), func(t facts.Type) bool {
+			return t.Name == "regclass" || t.Name == "text" || t.Name == "name"
+		})
+		arguments[i] = v.p.operand(argument)
+	}
+	return arguments
+}

@@ -1,0 +1,179 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// The cluster that all tests plan for: home, east and west; tables of every kind; a keyspace that places schemas.
+
+const home = "home"
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+// shards returns a map with shards alone.
+func shards(t testing.TB, names ...string) *topology.Map {
+	t.Helper()
+	m := must[*topology.Map](t)(topology.New("7b2f4f0e-4c1d-4a55-9a9f-0d3b6f1c2a11"))
+	for _, name := range names {
+		m = must[*topology.Map](t)(m.Next(topology.AddShard(topology.ShardSpec{Name: name, Primary: topology.InstanceSpec{Address: name + ":5432"}})))
+	}
+	return m
+}
+
+func hashed(t testing.TB, m *topology.Map, name string, types ...string) topology.Change {
+	t.Helper()
+	spec := topology.NewKeyspaceSpec(name, topology.ByHash, 42, types...)
+	var err error
+	if spec.Ranges, spec.Assignment, err = m.Assign(topology.Assignment{Algorithm: "even"}); err != nil {
+		t.Fatal(err)
+	}
+	return topology.CreateKeyspace(spec)
+}
+
+// maps are the shard maps that a case can ask for by name.
+func maps(t testing.TB) map[string]*topology.Map {
+	t.Helper()
+	three, one := shards(t, home, "east", "west"), shards(t, home)
+	tenants := topology.NewKeyspaceSpec("tenants", topology.BySchema, 1)
+	tenants.Ranges, tenants.Assignment = must2(t)(three.Assign(topology.Assignment{Algorithm: "even"}))
+	place := must[*topology.Map](t)
+	reference := topology.SetTable(topology.TableSpec{Name: "countries", Kind: topology.Reference})
+	return map[string]*topology.Map{
+		"empty":     three,
+		"one":       place(one.Next(reference)),
+		"reference": place(three.Next(reference)),
+		"schemas": place(three.Next(topology.CreateKeyspace(tenants), topology.SetPins("tenants",
+			topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}))),
+		"full": place(three.Next(
+			hashed(t, three, "users", "bigint"), hashed(t, three, "places", "text", "integer"), topology.CreateKeyspace(tenants),
+			topology.SetPins("tenants", topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"},
+				topology.PinSpec{Key: topology.Point{"tenant_west"}, Shard: "west"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}),
+			topology.SetTable(topology.TableSpec{Name: "orders", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
+			topology.SetTable(topology.TableSpec{Name: "items", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
+			topology.SetTable(topology.TableSpec{Name: "visits", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}}),
+			topology.SetTable(topology.TableSpec{Name: `"Odd Name"`, Kind: topology.Sharded, Keyspace: "users", Key: []string{"User"}}),
+			topology.SetTable(topology.TableSpec{Name: "ruled", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
+			topology.SetTable(topology.TableSpec{Name: "fresh", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
+			topology.SetTable(topology.TableSpec{Name: "sales.ledger", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
+			reference,
+			topology.SetTable(topology.TableSpec{Name: "rates", Kind: topology.Reference}),
+			topology.SetTable(topology.TableSpec{Name: "prices", Kind: topology.Single, Shard: "east"}),
+			topology.SetTable(topology.TableSpec{Name: "quotes", Kind: topology.Single, Shard: "west"}),
+			topology.SetTable(topology.TableSpec{Name: "jobs", Kind: topology.Single, Shard: home}))),
+	}
+}
+
+func must2(t testing.TB) func([]topology.RangeSpec, topology.Assignment, error) ([]topology.RangeSpec, topology.Assignment) {
+	return func(ranges []topology.RangeSpec, by topology.Assignment, err error) ([]topology.RangeSpec, topology.Assignment) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ranges, by
+	}
+}
+
+const (
+	int4, int8, text, varchar, timestamptz = 23, 20, 25, 1043, 1184
+)
+
+func column(name string, oid uint32) plan.Column {
+	return plan.Column{Name: name, TypeOID: oid, TypeMod: -1}
+}
+
+func key(name string, oid uint32) plan.Column {
+	return plan.Column{Name: name, TypeOID: oid, TypeMod: -1, NotNull: true}
+}
+
+// relations are those of the home shard.
+var relations = []plan.Relation{
+	{Schema: "public", Name: "orders", Kind: 'r', Columns: []plan.Column{column("id", int8), key("user_id", int8), column("note", text), column("made", timestamptz)}},
+	{Schema: "public", Name: "items", Kind: 'r', Columns: []plan.Column{{Name: "user_id", TypeOID: int8, TypeMod: -1, NotNull: true, HasDefault: true}, column("n", int4)}},
+	{Schema: "public", Name: "visits", Kind: 'p', Columns: []plan.Column{{Name: "region", TypeOID: varchar, TypeMod: 14, NotNull: true}, key("place", int4), column("n", int8)}},
+	{Schema: "public", Name: "Odd Name", Kind: 'r', Columns: []plan.Column{key("User", int8), column("user", text)}},
+	{Schema: "public", Name: "ruled", Kind: 'r', HasRules: true, Columns: []plan.Column{key("user_id", int8)}},
+	{Schema: "sales", Name: "ledger", Kind: 'r', Columns: []plan.Column{key("user_id", int8), column("amount", int8)}},
+	{Schema: "public", Name: "countries", Kind: 'r', Columns: []plan.Column{column("code", text), column("name", text), column("user_id", int8)}},
+	{Schema: "public", Name: "rates", Kind: 'r', Columns: []plan.Column{column("code", text), column("rate", int8)}},
+	{Schema: "public", Name: "jobs", Kind: 'r', Columns: []plan.Column{column("id", int8)}},
+	{Schema: "public", Name: "notes", Kind: 'r', Columns: []plan.Column{column("id", int8), column("body", text)}},
+	{Schema: "public", Name: "notes_view", Kind: 'v', Columns: []plan.Column{column("id", int8)}},
+	{Schema: "public", Name: "orders_view", Kind: 'v', ReachesDeclared: true, Reaches: "public.orders", Columns: []plan.Column{column("id", int8)}},
+	{Schema: "public", Name: "orders_user_id_idx", Kind: 'i', ReachesDeclared: true, Reaches: "public.orders"},
+	{Schema: "public", Name: "notes_seq", Kind: 'S'},
+	{Schema: "other", Name: "orders", Kind: 'r', Columns: []plan.Column{column("user_id", int8)}},
+	{Schema: "tenant_home", Name: "docs", Kind: 'r', Columns: []plan.Column{column("id", int8)}},
+	{Schema: "pg_catalog", Name: "pg_class", Kind: 'r', System: true},
+	{Schema: "information_schema", Name: "tables", Kind: 'v', System: true},
+}
+
+func builtin(volatility byte, names string) []plan.Function {
+	var functions []plan.Function
+	for _, name := range strings.Fields(names) {
+		functions = append(functions, plan.Function{Schema: "pg_catalog", Name: name, System: true, Kind: 'f', Language: "internal", Volatility: volatility})
+	}
+	return functions
+}
+
+// functions are those of the home shard.
+var functions = slices.Concat(
+	builtin('i', "count sum lower abs unnest like_escape"),
+	builtin('s', "now current_setting to_regclass to_char"),
+	builtin('v', `random clock_timestamp nextval currval lastval setval set_config pg_advisory_lock pg_advisory_unlock pg_try_advisory_lock
+		pg_advisory_xact_lock pg_relation_size query_to_xml pg_sleep pg_notify lo_create pg_backend_pid`),
+	[]plan.Function{
+		{Schema: "public", Name: "total", Kind: 'f', Language: "sql", Volatility: 's'},
+		{Schema: "public", Name: "pure", Kind: 'f', Language: "plpgsql", Volatility: 'i'},
+		{Schema: "public", Name: "fast", Kind: 'f', Language: "c", Volatility: 'v', ExtensionMember: true},
+		{Schema: "public", Name: "dblink", Kind: 'f', Language: "c", Volatility: 'v', ExtensionMember: true},
+		{Schema: "public", Name: "my_sum", Kind: 'a', Language: "internal", Volatility: 'i'},
+		{Schema: "public", Name: "lower", Kind: 'f', Language: "plpgsql", Volatility: 'v'},
+		{Schema: "other", Name: "now", Kind: 'f', Language: "plpgsql", Volatility: 'v'},
+		{Schema: "public", Name: "proc", Kind: 'p', Language: "plpgsql", Volatility: 'v'},
+	})
+
+// look answers as the home shard's catalogue would.
+func look(wantedRelations []plan.RelationName, wantedFunctions []plan.FunctionName, path []string) *plan.Known {
+	if !slices.Contains(path, "pg_catalog") {
+		path = append([]string{"pg_catalog"}, path...)
+	}
+	known := &plan.Known{Relations: map[plan.RelationName]*plan.Relation{}, Functions: map[plan.FunctionName][]plan.Function{}}
+	for _, name := range wantedRelations {
+		known.Relations[name] = relationNamed(name, path)
+	}
+	for _, name := range wantedFunctions {
+		for _, f := range functions {
+			if f.Name == name.Name && (f.Schema == name.Schema || name.Schema == "" && slices.Contains(path, f.Schema)) {
+				known.Functions[name] = append(known.Functions[name], f)
+			}
+		}
+	}
+	return known
+}
+
+func relationNamed(name plan.RelationName, path []string) *plan.Relation {
+	if name.Schema != "" {
+		path = []string{name.Schema}
+	}
+	for _, schema := range path {
+		for i := range relations {
+			if relations[i].Schema == schema && relations[i].Name == name.Name {
+				return &relations[i]
+			}
+		}
+	}
+	return nil
+}
