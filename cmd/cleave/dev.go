@@ -52,7 +52,7 @@ user postgres or nobody.`,
 	flags := cmd.Flags()
 	flags.IntVar(&o.shards, "shards", 4, "how many shards a new cluster has; one that is there keeps its own")
 	flags.IntVar(&o.replicas, "replicas", 0, "how many streaming replicas each shard of a new cluster has")
-	flags.StringVar(&o.listen, "listen", "127.0.0.1:6432", "where PostgreSQL clients connect (reserved: the router is not built yet)")
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:6432", "where PostgreSQL clients connect")
 	flags.StringVar(&o.http, "http", "127.0.0.1:8432", "where the HTTP API answers")
 	flags.StringVar(&o.data, "data", defaultDevFolder(), "folder that everything is kept in")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
@@ -108,7 +108,7 @@ func runDev(cmd *cobra.Command, o devOptions) (err error) {
 	if shards := len(machine.Specs()); machine.Existed() && cmd.Flags().Changed("shards") && shards != o.shards {
 		fmt.Fprintf(out, "cleave: the folder has %d shards; --shards counts for a new one\n", shards)
 	}
-	n, err := newNode(devConfig(machine, o), machine, door, http, logger)
+	n, err := newNode(devConfig(machine, o), machine, sockets{door: door, http: http}, logger)
 	if err != nil {
 		return err
 	}
@@ -161,6 +161,7 @@ func devConfig(machine *dev.Machine, o devOptions) config.Config {
 	c.Etcd.Endpoints = machine.Endpoints()
 	c.Etcd.LeaseTTL = 2 * time.Second // etcd is in this process: who was killed is not missed for long
 	c.Listen, c.HTTP.Listen = o.listen, o.http
+	c.Auth.Rules = []string{"host all all loopback trust"}
 	c.Shards.SSLMode = config.SSLDisable // on loopback, and a shard's own description says the rest
 	return c
 }
@@ -298,7 +299,7 @@ func greet(n *node, machine *dev.Machine, out io.Writer) {
 	}
 	fmt.Fprintf(out, "\nCluster %s %s: %d shards, map version %d.\n\n", status.Cluster, verb, len(status.Shards), status.MapVersion)
 	host, port, _ := net.SplitHostPort(n.door.Addr().String())
-	fmt.Fprintf(out, "  The database   psql -h %s -p %s -U %s %s    (no password; the router is not built yet)\n", host, port, dev.Role, dev.Database)
+	fmt.Fprintf(out, "  The database   psql -h %s -p %s -U %s %s    (no password)\n", host, port, dev.Role, dev.Database)
 	for i, s := range status.Shards {
 		label := ""
 		if i == 0 {

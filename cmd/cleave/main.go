@@ -1,5 +1,5 @@
 // Command cleave is the one binary of Cleave: it runs a process of a cluster or a whole local one, asks a running cluster
-// over its HTTP API, and plans and explains placement. The router is still to come.
+// over its HTTP API, and plans and explains placement.
 //
 // Each subcommand has a file. They read flags, call a library, and print: no decision about data is made here.
 // Input that is wrong ends with one line on stderr and exit code 2, anything else that fails with exit code 1.

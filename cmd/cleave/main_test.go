@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true,
-		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"wrong": wrong, "cluster": startCluster, "recorded": waitUntilRecorded},
+		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"wrong": wrong, "cluster": startCluster, "recorded": waitUntilRecorded, "sql": runSQL},
 		Condition: scriptCondition,
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/admin"
+	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/config"
 	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/observe"
@@ -29,23 +30,25 @@ import (
 type node struct {
 	config   config.Config
 	logger   *slog.Logger
-	http     net.Listener
-	door     net.Listener
+	http     *net.TCPListener
+	door     *net.TCPListener
+	older    *olderProcess // that the sockets were taken over from; nil if there was none
 	store    *store.Store
 	follower *store.Follower
 	cluster  *control.Cluster
 	admin    *admin.Server
+	router   *router
 	// registered is closed when the record is stored and a map read after that has been applied.
 	registered chan struct{}
 }
 
-// newNode builds a process's parts. The listeners are the caller's to close if it fails.
-func newNode(c config.Config, provisioner control.Provisioner, door, http net.Listener, logger *slog.Logger) (*node, error) {
+// newNode builds a process's parts. The sockets are the caller's to close if it fails.
+func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger *slog.Logger) (*node, error) {
 	storeConfig, err := storeConfigOf(c, logger)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{config: c, logger: logger, http: http, door: door, registered: make(chan struct{})}
+	n := &node{config: c, logger: logger, http: s.http, door: s.door, older: s.older, registered: make(chan struct{})}
 	if n.store, err = store.Open(storeConfig); err != nil {
 		return nil, err
 	}
@@ -55,8 +58,15 @@ func newNode(c config.Config, provisioner control.Provisioner, door, http net.Li
 	n.cluster = control.New(control.Config{
 		Store: n.store, Follower: n.follower, Access: accessOf(c), Provisioner: provisioner, Candidate: c.RouterName,
 		Endpoints: c.Etcd.Endpoints, Version: version, HealthInterval: c.Health.Interval, HealthTimeout: c.Health.Timeout, Logger: logger,
+		Share: func(connections *api.Connections) { n.router.share(connections) },
 	})
-	if n.admin, err = n.newAdmin(); err != nil {
+	if n.router, err = newRouter(n); err == nil {
+		n.admin, err = n.newAdmin()
+	}
+	if err != nil {
+		if n.router != nil {
+			n.router.close()
+		}
 		n.follower.Close()
 		return nil, errors.Join(err, n.store.Close())
 	}
@@ -65,7 +75,7 @@ func newNode(c config.Config, provisioner control.Provisioner, door, http net.Li
 
 func (n *node) newAdmin() (*admin.Server, error) {
 	registry := observe.NewRegistry(version)
-	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot))
+	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot), n.router.shards, n.router.statements, observe.NewPools(n.router.server.Clients, n.router.poolStats))
 	token := ""
 	if !n.config.HTTP.Token.IsZero() {
 		var err error
@@ -80,7 +90,7 @@ func (n *node) newAdmin() (*admin.Server, error) {
 	return admin.New(admin.Config{Cluster: n.cluster, Ready: n.ready, Token: token, TLS: secured, Registry: registry, Logger: n.logger})
 }
 
-// run serves until the context ends or a part fails.
+// run serves until the context ends, a part fails, or another process has taken over and the last session is gone.
 func (n *node) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -88,17 +98,15 @@ func (n *node) run(ctx context.Context) error {
 	inner, stopInner := context.WithCancel(context.Background())
 	defer stopInner()
 
-	var loops, doors sync.WaitGroup
+	var loops sync.WaitGroup
 	loops.Go(func() { n.cluster.Run(inner) })
 	loops.Go(func() { n.register(inner) })
-	doors.Go(func() {
-		if err := n.admin.Serve(ctx, n.http); err != nil {
-			fail(fmt.Errorf("HTTP API: %w", err))
-		}
-	})
-	doors.Go(func() { refuseClients(ctx, n.door, n.follower) })
-	<-ctx.Done()
-	doors.Wait()
+	if err := n.awaitTurn(); err != nil {
+		fail(err)
+	} else {
+		n.serve(ctx, fail)
+	}
+	n.router.close()
 	stopInner()
 	loops.Wait()
 	n.follower.Close()
@@ -107,6 +115,38 @@ func (n *node) run(ctx context.Context) error {
 		return errors.Join(cause, err)
 	}
 	return err
+}
+
+// serve has the doors open, until the context ends or another process has taken over.
+func (n *node) serve(ctx context.Context, fail context.CancelCauseFunc) {
+	httpOpen, closeHTTP := context.WithCancel(ctx)
+	defer closeHTTP()
+	var doors sync.WaitGroup
+	doors.Go(func() {
+		if err := n.admin.Serve(httpOpen, n.http); err != nil {
+			fail(fmt.Errorf("HTTP API: %w", err))
+		}
+	})
+	doors.Go(func() {
+		if err := n.router.serve(ctx, n.door); err != nil {
+			fail(fmt.Errorf("router: %w", err))
+		}
+	})
+	n.confirm()
+	if n.config.HandoverSocket != "" {
+		doors.Go(func() {
+			err := n.offer(ctx, func() {
+				n.logger.Info("another process has taken over; this one ends when its sessions have", "clients", n.router.server.Clients())
+				closeHTTP()
+				_ = n.door.Close()
+				n.router.recount()
+			})
+			if err != nil {
+				fail(err)
+			}
+		})
+	}
+	doors.Wait()
 }
 
 // register keeps this process's record in the store, with the version of the map that it has applied.
@@ -300,12 +340,12 @@ func newLogger(c config.Log) (*slog.Logger, error) {
 }
 
 // listen binds an address, saying plainly what to do if it is taken.
-func listen(flag, address string) (net.Listener, error) {
+func listen(flag, address string) (*net.TCPListener, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s cannot be used: %w; name another address", flag, address, cause(err))
 	}
-	return listener, nil
+	return listener.(*net.TCPListener), nil
 }
 
 // cause leaves out what the caller says better.

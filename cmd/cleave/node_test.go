@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -25,16 +24,15 @@ func testNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Close)
-	var listeners [2]net.Listener
-	for i := range listeners {
-		if listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = listeners[i].Close() })
-	}
 	c := config.Default()
 	c.RouterName, c.Etcd.Endpoints = "test", etcd.Endpoints()
-	n, err := newNode(c, nil, listeners[0], listeners[1], slog.New(slog.NewTextHandler(io.Discard, nil)))
+	c.Listen, c.HTTP.Listen = "127.0.0.1:0", "127.0.0.1:0"
+	s, err := openSockets(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	n, err := newNode(c, nil, s, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,12 @@ Cleave turns many PostgreSQL servers into one database. This binary has all of i
   dev                          a whole cluster on this machine, for trying things out
   init, config, serve          a process of a cluster on real servers
   status                       how a running cluster is
-  shard, keyspace, map         what it consists of, and changes to that
+  shard, keyspace, table, map  what it consists of, and changes to that
+  auth                         what a router keeps of its users' passwords
   placement                    which key would live where, and what a change would move;
                                arithmetic only, it touches no server
 
-The router, which will take SQL and find the shards, is not built yet: until then a cluster
-keeps its map, and looks after its shards, but PostgreSQL clients connect to each shard itself.`,
+PostgreSQL clients connect to any process of a cluster, by default at 127.0.0.1:6432.`,
 		Example: `  cleave dev
   cleave status
   cleave keyspace create users --key bigint
@@ -39,7 +39,7 @@ keeps its map, and looks after its shards, but PostgreSQL clients connect to eac
 	root.SetFlagErrorFunc(wrongFlag)
 	root.AddCommand(newDev(), newServe(), newPlacement())
 	root.AddCommand(newConfig(), newInit())
-	root.AddCommand(newShard(), newKeyspace(), newMap(), newStatus())
+	root.AddCommand(newShard(), newKeyspace(), newTable(), newMap(), newStatus(), newAuth())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	strict(root)

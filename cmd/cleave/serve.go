@@ -12,10 +12,18 @@ func newServe() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run a process of a cluster: the HTTP API, the controller and, soon, the router",
+		Short: "Run a process of a cluster: the router, the HTTP API and the controller",
 		Long: `Run one process of a cluster, against an etcd cluster and PostgreSQL servers that are there already.
 Any number of such processes may run; they hold nothing that would be lost with them. One of
-them leads. It runs until SIGINT or SIGTERM, then stops in order.
+them leads. It runs until SIGINT or SIGTERM; then nobody new is let in, open transactions may end
+for limits.drain_timeout, and it stops in order.
+
+To replace a running process without a refused connection, set handover_socket and start the new
+one with the same file beside it. It takes the listening sockets over once it is ready; if it does
+not get ready, the old one goes on. Sessions of the old process go on there, for
+limits.drain_timeout; after that idle ones are closed with SQLSTATE 57P01, so that clients connect
+anew, those in a transaction when it ends, and the old process ends. To cancel a statement is
+possible only while the process that runs it accepts connections.
 
 A new cluster has no shard map: make one with 'cleave map create', then add shards with
 'cleave shard add'. It is never made by itself, so that an etcd that lost its data is noticed.`,
@@ -40,21 +48,16 @@ func serve(cmd *cobra.Command, path string) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	door, err := listen("listen", c.Listen)
+	s, err := openSockets(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer door.Close()
-	http, err := listen("http.listen", c.HTTP.Listen)
+	defer s.close()
+	n, err := newNode(c, nil, s, logger)
 	if err != nil {
 		return err
 	}
-	defer http.Close()
-	n, err := newNode(c, nil, door, http, logger)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "cleave: serving cluster %q, HTTP API at %s://%s\n", c.Cluster, scheme(c.HTTP.TLS.CertFile), http.Addr())
+	fmt.Fprintf(cmd.OutOrStdout(), "cleave: serving cluster %q, HTTP API at %s://%s\n", c.Cluster, scheme(c.HTTP.TLS.CertFile), s.http.Addr())
 	return n.run(ctx)
 }
 

@@ -71,9 +71,29 @@ func printShards(w io.Writer, shards []api.ShardStatus) error {
 	rows := make([][]any, len(shards))
 	for i, s := range shards {
 		server, _, _ := strings.Cut(s.ServerVersion, " ") // without the name of its packager
-		rows[i] = []any{s.Name, s.State, s.Weight, s.Primary.Address, s.Ranges, s.Pins, s.Tables, server, healthOf(s)}
+		rows[i] = []any{s.Name, s.State, s.Weight, s.Primary.Address, s.Ranges, s.Pins, s.Tables, server, connectionsCell(s.Connections), healthOf(s)}
 	}
-	return printTable(w, []string{"shard", "state", "weight", "address", "ranges", "pins", "tables", "PostgreSQL", "health"}, rows)
+	return printTable(w, []string{"shard", "state", "weight", "address", "ranges", "pins", "tables", "PostgreSQL", "connections", "health"}, rows)
+}
+
+// connectionsCell is what all routers may use, of what the server has.
+func connectionsCell(c *api.Connections) string {
+	if c == nil || c.Routers == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d × %d of %d", c.Routers, c.Limit, c.Max)
+}
+
+// connectionsText is the arithmetic behind it.
+func connectionsText(c *api.Connections) string {
+	if c == nil || c.Routers == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("max_connections %d, %d reserved, %d for routers; %s, each up to %d", c.Max, c.Reserved, c.ForRouters, counted(c.Routers, "router"), c.Limit)
+	if c.Limit < c.PerShard {
+		text += fmt.Sprintf(" instead of pool.per_shard %d", c.PerShard)
+	}
+	return text
 }
 
 // healthOf says in a few words how a shard is.
@@ -130,7 +150,7 @@ func printShard(w io.Writer, s api.ShardStatus) error {
 		{"has", holdings(s)},
 		{"health", healthOf(s)}, {"error", s.Error},
 		{"latency", time.Duration(s.LatencySeconds * float64(time.Second)).Round(10 * time.Microsecond)},
-		{"PostgreSQL", s.ServerVersion}, {"recorded map version", s.RecordedVersion},
+		{"PostgreSQL", s.ServerVersion}, {"connections", connectionsText(s.Connections)}, {"recorded map version", s.RecordedVersion},
 	}
 	for _, r := range s.ReplicaStatus {
 		rows = append(rows, []any{"replica " + r.Address, replicaText(r)})

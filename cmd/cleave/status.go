@@ -19,7 +19,8 @@ func newStatus() *cobra.Command {
 		Use:   "status",
 		Short: "Show how the cluster is",
 		Long: `Show how the cluster is, as the process that answers sees it: the map's version, etcd, the
-processes, the shards, and what is wrong or worth knowing.
+processes, the shards, and what is wrong or worth knowing. Of a shard's connections it shows how
+many routers there are × how many each may use, of the server's max_connections.
 
 Exit code 1 means that something is wrong; warnings do not count.`,
 		Example: `  cleave status

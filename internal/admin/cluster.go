@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -35,6 +36,10 @@ type Cluster interface {
 	CreateKeyspace(ctx context.Context, request api.CreateKeyspace) (api.KeyspaceChanged, error)
 	// DropKeyspace removes a keyspace that nothing uses.
 	DropKeyspace(ctx context.Context, name string) (api.MapChanged, error)
+	// ShardTable makes an empty table a sharded one.
+	ShardTable(ctx context.Context, request control.ShardTableRequest) (api.Table, error)
+	// ReferenceTable makes an empty table a reference table.
+	ReferenceTable(ctx context.Context, request control.ReferenceTableRequest) (api.Table, error)
 }
 
 // appliedIn is the readiness of a process that has no word of its own on it.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/control"
@@ -98,6 +100,37 @@ func refusedWith(t *testing.T, what, code string, err error) api.Error {
 
 func shardAt(name string, server *localpg.Server) api.AddShard {
 	return api.AddShard{ShardSpec: topology.ShardSpec{Name: name, Primary: topology.InstanceSpec{Address: server.Addr()}}}
+}
+
+// declareTables makes tables on the home shard and declares them.
+func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
+	t.Helper()
+	conn := must[*pgx.Conn](t, "connect")(pgx.Connect(t.Context(), home.DSN("postgres")))
+	defer conn.Close(context.Background())
+	must[pgconn.CommandTag](t, "create tables")(conn.Exec(t.Context(), `
+		CREATE TABLE accounts (id bigint PRIMARY KEY); CREATE TABLE currencies (code text PRIMARY KEY); CREATE TABLE "Odd" (id bigint, name text UNIQUE)`))
+	table := must[api.Table](t, "shard")(client.DeclareTable(t.Context(), api.DeclareTable{Name: "accounts", Key: []string{"id"}, Keyspace: "users"}))
+	if table.Name != "public.accounts" || table.Keyspace != "users" || table.KeyspaceCreated || !slices.Equal(table.ColocatedWith, []string{"public.users"}) {
+		t.Errorf("declared %+v", table)
+	}
+	must[api.Table](t, "reference")(client.DeclareTable(t.Context(), api.DeclareTable{Name: "currencies", Kind: topology.Reference}))
+	for _, c := range []struct {
+		request     api.DeclareTable
+		code, state string
+	}{
+		{api.DeclareTable{Name: "accounts", Key: []string{"id"}}, api.CodeConflict, "55000"},
+		{api.DeclareTable{Name: "nowhere", Key: []string{"id"}}, api.CodeNotFound, "42P01"},
+		{api.DeclareTable{Name: `"Odd"`, Key: []string{"size"}}, api.CodeInvalid, "42703"},
+		{api.DeclareTable{Name: `"Odd"`, Key: []string{"id"}}, api.CodeRefused, "42P16"},
+		{api.DeclareTable{Name: `"Odd"`, Kind: topology.Single}, api.CodeInvalid, ""},
+		{api.DeclareTable{Name: `"Odd"`, Kind: topology.Reference, Key: []string{"id"}}, api.CodeInvalid, ""},
+		{api.DeclareTable{Name: `"Odd`, Key: []string{"id"}}, api.CodeInvalid, ""},
+	} {
+		_, err := client.DeclareTable(t.Context(), c.request)
+		if answered := refusedWith(t, "declare "+c.request.Name, c.code, err); answered.SQLState != c.state {
+			t.Errorf("declare %s: SQLSTATE %q, want %q", c.request.Name, answered.SQLState, c.state)
+		}
+	}
 }
 
 // TestALifeOfACluster takes every operation of the API through a real cluster with real servers. Every request and answer
@@ -233,6 +266,8 @@ func TestALifeOfACluster(t *testing.T) {
 		t.Errorf("status %+v", status)
 	}
 	must[[]api.Router](t, "routers")(client.Routers(ctx))
+
+	declareTables(t, client, servers[0])
 
 	// The end.
 	must[api.MapChanged](t, "drop")(client.DropKeyspace(ctx, "orders"))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/control"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -111,6 +112,7 @@ func translate(err error) *refusal {
 	var known *refusal
 	var refused *control.RefusedError
 	var mistake *control.InvalidError
+	var forClient *pgerr.Error
 	switch {
 	case errors.As(err, &known):
 		return known
@@ -120,6 +122,8 @@ func translate(err error) *refusal {
 		return r
 	case errors.As(err, &mistake):
 		return invalid(err.Error()).withHint(mistake.Hint)
+	case errors.As(err, &forClient):
+		return translateSQL(forClient)
 	}
 	for _, kind := range kinds {
 		if kind.is(err) {
@@ -127,6 +131,30 @@ func translate(err error) *refusal {
 		}
 	}
 	return refuse(http.StatusInternalServerError, api.CodeInternal, err.Error())
+}
+
+// sqlKinds are the answers for errors that a client of PostgreSQL would get, by their SQLSTATE.
+var sqlKinds = map[string]struct {
+	status int
+	code   string
+}{
+	pgerr.UndefinedTable:          {http.StatusNotFound, api.CodeNotFound},
+	pgerr.UndefinedObject:         {http.StatusNotFound, api.CodeNotFound},
+	pgerr.InvalidParameterValue:   {http.StatusBadRequest, api.CodeInvalid},
+	pgerr.UndefinedColumn:         {http.StatusBadRequest, api.CodeInvalid},
+	pgerr.InsufficientPrivilege:   {http.StatusForbidden, api.CodeForbidden},
+	pgerr.ObjectNotInPrerequisite: {http.StatusConflict, api.CodeConflict},
+	pgerr.ConnectionFailure:       {http.StatusServiceUnavailable, api.CodeUnavailable},
+}
+
+// translateSQL answers with an error that was made for a client of PostgreSQL.
+func translateSQL(e *pgerr.Error) *refusal {
+	r := refuse(http.StatusUnprocessableEntity, api.CodeRefused, e.Message)
+	if kind, known := sqlKinds[e.Code]; known {
+		r = refuse(kind.status, kind.code, e.Message)
+	}
+	r.answer.Detail, r.answer.Hint, r.answer.SQLState = e.Detail, e.Hint, e.Code
+	return r
 }
 
 // answerError answers with an error, in the one form that all have.

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -306,9 +307,36 @@ func (s *Server) getTables(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := api.TableList{MapVersion: m.Version(), Tables: []topology.TableSpec{}}
-	for _, t := range m.Tables() {
-		list.Tables = append(list.Tables, t.Spec())
+	return reply(w, http.StatusOK, api.TableList{MapVersion: m.Version(), Tables: api.DescribeTables(m)})
+}
+
+// declareTable is asked by an operator, who may declare any table.
+func (s *Server) declareTable(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.DeclareTable](r)
+	if err != nil {
+		return err
 	}
-	return reply(w, http.StatusOK, list)
+	name, err := topology.ParseTableName(request.Name)
+	if err != nil {
+		return invalid(err.Error())
+	}
+	var table api.Table
+	switch request.Kind {
+	case "", topology.Sharded:
+		table, err = s.config.Cluster.ShardTable(r.Context(), control.ShardTableRequest{
+			Table: name, Key: request.Key, Keyspace: request.Keyspace, ColocateWith: request.ColocateWith,
+			Strategy: string(request.Strategy), UniquePerShard: request.UniquePerShard,
+		})
+	case topology.Reference:
+		if len(request.Key) > 0 || request.Keyspace != "" || request.ColocateWith != "" || request.Strategy != "" || request.UniquePerShard {
+			return invalid("a reference table has no key and no keyspace, and its unique constraints hold everywhere")
+		}
+		table, err = s.config.Cluster.ReferenceTable(r.Context(), control.ReferenceTableRequest{Table: name})
+	default:
+		return invalid("kind " + quote(string(request.Kind)) + " is neither sharded nor reference")
+	}
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusCreated, table)
 }

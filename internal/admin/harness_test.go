@@ -18,6 +18,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -59,6 +60,14 @@ func (f failing) CreateKeyspace(context.Context, api.CreateKeyspace) (api.Keyspa
 
 func (f failing) DropKeyspace(context.Context, string) (api.MapChanged, error) {
 	return api.MapChanged{}, f.err
+}
+
+func (f failing) ShardTable(context.Context, control.ShardTableRequest) (api.Table, error) {
+	return api.Table{}, f.err
+}
+
+func (f failing) ReferenceTable(context.Context, control.ReferenceTableRequest) (api.Table, error) {
+	return api.Table{}, f.err
 }
 
 var errBroken = errors.New("it is broken")

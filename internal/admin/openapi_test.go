@@ -58,9 +58,9 @@ func TestDescriptionSaysWhoMayCall(t *testing.T) {
 var answers = map[string]any{
 	"Health": api.Health{}, "ErrorBody": api.ErrorBody{}, "Error": api.Error{}, "Finding": api.Finding{}, "FindingList": api.FindingList{},
 	"Status": api.Status{}, "StoreStatus": api.StoreStatus{}, "Router": api.Router{}, "RouterList": api.RouterList{},
-	"ShardStatus": api.ShardStatus{}, "ReplicaStatus": api.ReplicaStatus{}, "ShardList": api.ShardList{}, "ShardChanged": api.ShardChanged{},
+	"ShardStatus": api.ShardStatus{}, "ReplicaStatus": api.ReplicaStatus{}, "Connections": api.Connections{}, "ShardList": api.ShardList{}, "ShardChanged": api.ShardChanged{},
 	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
-	"TableList": api.TableList{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
+	"Table": api.Table{}, "TableList": api.TableList{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
 	"Document": topology.Document{}, "ShardSpec": topology.ShardSpec{}, "InstanceSpec": topology.InstanceSpec{}, "KeyspaceSpec": topology.KeyspaceSpec{},
 	"Assignment": topology.Assignment{}, "RangeSpec": topology.RangeSpec{}, "PinSpec": topology.PinSpec{}, "CopySpec": topology.CopySpec{}, "TableSpec": topology.TableSpec{},
 }
@@ -73,6 +73,7 @@ var asked = map[string]struct {
 	"AddShard":       {api.AddShard{}, []string{"name"}},
 	"UpdateShard":    {api.UpdateShard{}, nil},
 	"CreateKeyspace": {api.CreateKeyspace{}, []string{"name"}},
+	"DeclareTable":   {api.DeclareTable{}, []string{"name"}},
 	"RebuildMap":     {api.RebuildMap{}, nil},
 	"ShardToAsk":     {topology.ShardSpec{}, []string{"primary"}},
 }

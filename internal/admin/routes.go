@@ -49,6 +49,7 @@ func routes() []route {
 		{http.MethodGet, "/v1/keyspaces/{name}", false, 0, (*Server).getKeyspace},
 		{http.MethodDelete, "/v1/keyspaces/{name}", false, 0, (*Server).dropKeyspace},
 		{http.MethodGet, "/v1/tables", false, 0, (*Server).getTables},
+		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTable},
 	}
 }
 

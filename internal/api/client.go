@@ -185,6 +185,11 @@ func (c *Client) Tables(ctx context.Context) (TableList, error) {
 	return get[TableList](ctx, c, "/v1/tables")
 }
 
+// DeclareTable makes an empty table sharded, or a reference table.
+func (c *Client) DeclareTable(ctx context.Context, request DeclareTable) (Table, error) {
+	return send[Table](ctx, c, http.MethodPost, "/v1/tables", request)
+}
+
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return sendBytes[T](ctx, c, http.MethodGet, path, nil)
 }

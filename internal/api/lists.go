@@ -1,7 +1,5 @@
 package api
 
-import "github.com/cleavedb/cleave/internal/topology"
-
 // ErrorBody is the whole body of an answer that is an error.
 type ErrorBody struct {
 	Error Error `json:"error"`
@@ -46,8 +44,8 @@ type KeyspaceList struct {
 
 // TableList has all tables of one version of the map, in the order of their names.
 type TableList struct {
-	MapVersion uint64               `json:"map_version"`
-	Tables     []topology.TableSpec `json:"tables"`
+	MapVersion uint64  `json:"map_version"`
+	Tables     []Table `json:"tables"`
 }
 
 // RouterList has the live processes of the cluster.

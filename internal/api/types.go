@@ -41,6 +41,8 @@ type Error struct {
 	Message string `json:"message"`
 	Detail  string `json:"detail,omitempty"`
 	Hint    string `json:"hint,omitempty"`
+	// SQLState is PostgreSQL's code, where a client of PostgreSQL would have got this error.
+	SQLState string `json:"sqlstate,omitempty"`
 	// Findings are the reasons of a refusal.
 	Findings []Finding `json:"findings,omitempty"`
 }
@@ -100,8 +102,24 @@ type ShardStatus struct {
 	// ServerVersion is PostgreSQL's.
 	ServerVersion string `json:"server_version,omitempty"`
 	// RecordedVersion is the map version at which the shard has recorded what it owns.
-	RecordedVersion uint64          `json:"recorded_version"`
-	ReplicaStatus   []ReplicaStatus `json:"replica_status,omitempty"`
+	RecordedVersion uint64 `json:"recorded_version"`
+	// Connections are those that the primary allows; nothing while it was never looked at.
+	Connections   *Connections    `json:"connections,omitempty"`
+	ReplicaStatus []ReplicaStatus `json:"replica_status,omitempty"`
+}
+
+// Connections are those that a shard's primary allows, and how the routers share them.
+type Connections struct {
+	// Max is the server's max_connections, and Reserved how many of them are for superusers and such.
+	Max      int `json:"max"`
+	Reserved int `json:"reserved"`
+	// ForRouters is what is left for all routers together, when a few are kept free for people and for the control plane.
+	ForRouters int `json:"for_routers"`
+	// Routers is how many there are.
+	Routers int `json:"routers"`
+	// PerShard is how many each would use by its configuration (that of the process that answers), Limit how many it may.
+	PerShard int `json:"per_shard"`
+	Limit    int `json:"limit"`
 }
 
 // ReplicaStatus is how a replica is.
@@ -176,6 +194,36 @@ type CreateKeyspace struct {
 type KeyspaceChanged struct {
 	MapVersion uint64   `json:"map_version"`
 	Keyspace   Keyspace `json:"keyspace"`
+}
+
+// Table is a table that the map knows.
+type Table struct {
+	topology.TableSpec
+	// ColocatedWith are the other tables of its keyspace, by name: rows with equal keys live together.
+	ColocatedWith []string `json:"colocated_with,omitempty"`
+	// MapVersion, KeyspaceCreated and Findings are in the answer to who declared it: the version that has it, whether its
+	// keyspace was made for it, and what a person should know.
+	MapVersion      uint64    `json:"map_version,omitempty"`
+	KeyspaceCreated bool      `json:"keyspace_created,omitempty"`
+	Findings        []Finding `json:"findings,omitempty"`
+}
+
+// DeclareTable asks for an empty table on the home shard to become sharded or a reference table.
+type DeclareTable struct {
+	// Name is schema.name, quoted as in SQL; public if it has no schema.
+	Name string `json:"name"`
+	// Kind is sharded if empty, or reference.
+	Kind topology.Kind `json:"kind,omitempty"`
+	// Key has the key's columns, for a sharded table, and so do all that follow.
+	Key []string `json:"key,omitempty"`
+	// Keyspace to put it in, or ColocateWith, a table whose keyspace it is to share. With neither it shares the default
+	// keyspace of its key's types, which is made when it is first needed.
+	Keyspace     string `json:"keyspace,omitempty"`
+	ColocateWith string `json:"colocate_with,omitempty"`
+	// Strategy is what the keyspace must have, any if empty.
+	Strategy topology.Strategy `json:"strategy,omitempty"`
+	// UniquePerShard takes unique constraints that do not contain the key, which then hold on each shard alone.
+	UniquePerShard bool `json:"unique_per_shard,omitempty"`
 }
 
 // MapChanged is the answer to a change of the whole map.

@@ -34,6 +34,10 @@ type Config struct {
 	HealthInterval time.Duration
 	// HealthTimeout is how long a shard may take to answer a look. Default: 1 second.
 	HealthTimeout time.Duration
+	// MendInterval is how long the leader lets go by from one look at the guards of tables to the next. Default: 1 minute.
+	MendInterval time.Duration
+	// Share fills in how routers share the connections that a shard allows. Default: nothing is said of it.
+	Share func(*api.Connections)
 	// Logger hears what the loops find. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -47,6 +51,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.HealthTimeout == 0 {
 		c.HealthTimeout = time.Second
+	}
+	if c.MendInterval == 0 {
+		c.MendInterval = time.Minute
+	}
+	if c.Share == nil {
+		c.Share = func(*api.Connections) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -144,7 +154,9 @@ type inspected struct {
 	spec   topology.ShardSpec
 	report *shard.Report
 	record *shard.Recorded
-	err    error
+	// findings of a look that is for those alone.
+	findings []api.Finding
+	err      error
 }
 
 // maxParallel bounds how many shards are asked at once.

@@ -1,13 +1,14 @@
-// Package control changes the cluster and keeps it in order: it adds, changes and removes shards, creates keyspaces, imports
-// and rebuilds the map, looks at the shards' health, and runs the loops of which there may be one per cluster.
+// Package control changes the cluster and keeps it in order: it adds, changes and removes shards, creates keyspaces, declares
+// tables, imports and rebuilds the map, looks at the shards' health, and runs the loops of which there may be one per cluster.
 //
 // [Cluster] has the operations; each checks first, then changes the map by compare-and-swap in etcd, then tells the shards.
-// That order is kept everywhere: what etcd has is the map, what a shard has recorded follows it, and the leader's loop
-// ([Cluster.Run]) goes on telling until every shard has heard. internal/shard/DESIGN.md has the crash table.
+// What etcd has is the map, what a shard has recorded follows it, and the leader's loop ([Cluster.Run]) goes on telling until
+// every shard has heard. A table alone is created and guarded on the shards before the map says what it is.
+// internal/shard/DESIGN.md has the crash tables.
 //
 // It does not route statements, does not speak HTTP (package admin does) and does not move data (package reshard will). It
 // holds no state that matters: any process can run any operation, and one that dies in the middle leaves a map that is
 // valid, and shards that are told again. All of it is safe for concurrent use.
 //
-// Start reading at cluster.go, then shards.go and reconcile.go.
+// Start reading at cluster.go, then shards.go, declare.go and reconcile.go.
 package control

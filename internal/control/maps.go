@@ -339,14 +339,36 @@ func (c *Cluster) CheckMap(ctx context.Context) ([]api.Finding, error) {
 	}
 	findings := []api.Finding{}
 	plan := shard.Prepare(m)
+	var answering []topology.ShardSpec
 	for _, look := range c.readAll(ctx, specsOf(m)) {
 		if look.err != nil {
 			findings = append(findings, unreachable(look.spec, api.Problem, "its record was not compared", look.err))
 			continue
 		}
+		answering = append(answering, look.spec)
 		findings = append(findings, plan.Verify(look.spec.Name, look.record)...)
 	}
+	findings = append(findings, c.checkGuards(ctx, plan, answering)...)
 	return append(findings, c.compareShards(ctx, m)...), nil
+}
+
+// checkGuards looks whether the tables are there, and refuse rows that belong elsewhere.
+func (c *Cluster) checkGuards(ctx context.Context, plan *shard.Plan, specs []topology.ShardSpec) []api.Finding {
+	var findings []api.Finding
+	for _, look := range each(specs, func(spec topology.ShardSpec) inspected {
+		var result inspected
+		result.err = c.connected(ctx, spec, func(ctx context.Context, s session) (err error) {
+			result.findings, err = plan.CheckGuards(ctx, s, spec.Name)
+			return err
+		})
+		return result
+	}) {
+		findings = append(findings, look.findings...)
+		if look.err != nil {
+			findings = append(findings, unreachable(look.spec, api.Problem, "the guards of its tables were not looked at", look.err))
+		}
+	}
+	return findings
 }
 
 // compareShards looks for differences between shards that can change answers.

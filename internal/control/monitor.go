@@ -197,6 +197,9 @@ func (m *monitor) describe(status *api.ShardStatus) {
 		if one.up && one.health.InRecovery {
 			status.Up, status.Error = false, "it is a replica, not a primary"
 		}
+		if one.health.MaxConnections > 0 {
+			status.Connections = &api.Connections{Max: one.health.MaxConnections, Reserved: one.health.ReservedConnections}
+		}
 	}
 	for _, replica := range status.Replicas {
 		described := api.ReplicaStatus{Address: replica.Address, Error: "not looked at yet"}

@@ -55,8 +55,9 @@ const retryEvery = 2 * time.Second
 func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership) {
 	follower := c.config.Follower
 	told := &told{versions: map[int]uint64{}, failures: map[int]string{}}
-	again := time.NewTicker(retryEvery)
+	again, mend := time.NewTicker(retryEvery), time.NewTicker(c.config.MendInterval)
 	defer again.Stop()
+	defer mend.Stop()
 	for {
 		changed := follower.Changed()
 		if m := follower.Map(); m != nil {
@@ -65,6 +66,10 @@ func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership)
 		select {
 		case <-changed:
 		case <-again.C:
+		case <-mend.C:
+			if m := follower.Map(); m != nil {
+				c.mendAll(ctx, m, told)
+			}
 		case <-leadership.Done():
 			return
 		case <-ctx.Done():
@@ -77,6 +82,8 @@ func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership)
 type told struct {
 	versions map[int]uint64 // what each has heard
 	failures map[int]string // what was last said in the log of one that did not
+	plan     *shard.Plan    // of the last map that guards were looked after for, and its version
+	planned  uint64
 }
 
 // recordAll tells all shards that have not recorded this version, or whose records have gone back since.
@@ -93,6 +100,10 @@ func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, told *told) {
 	plan := shard.Prepare(m)
 	for _, result := range each(due, func(spec topology.ShardSpec) inspected {
 		return inspected{err: c.connectedFor(ctx, recordTimeout, spec, func(ctx context.Context, s session) error {
+			// A shard that an older program has prepared gets what is new before it records.
+			if _, _, err := shard.Install(ctx, s); err != nil {
+				return err
+			}
 			_, err := plan.Record(ctx, s, spec.Name)
 			return err
 		})}
@@ -126,4 +137,34 @@ func (c *Cluster) noteTold(ctx context.Context, m *topology.Map, told *told, res
 		told.failures[number] = failure
 		c.config.Logger.Log(ctx, level, "a shard has not recorded what it owns", "shard", result.spec.Name, "error", failure)
 	}
+}
+
+// mendAll looks after the guards of all shards that have recorded this version: somebody may have disabled one, or replaced a
+// table. Shards that have not get theirs with the record.
+func (c *Cluster) mendAll(ctx context.Context, m *topology.Map, told *told) {
+	if m.TableCount() == 0 {
+		return
+	}
+	if told.planned != m.Version() {
+		told.plan, told.planned = shard.Prepare(m), m.Version()
+	}
+	var due []topology.ShardSpec
+	for _, spec := range specsOf(m) {
+		if told.versions[spec.Number] == m.Version() {
+			due = append(due, spec)
+		}
+	}
+	each(due, func(spec topology.ShardSpec) inspected {
+		err := c.connected(ctx, spec, func(ctx context.Context, s session) error {
+			mended, err := told.plan.Mend(ctx, s, spec.Name)
+			if mended > 0 {
+				c.config.Logger.Warn("tables were not guarded as they should be, and are again", "shard", spec.Name, "tables", mended)
+			}
+			return err
+		})
+		if err != nil && ctx.Err() == nil {
+			c.config.Logger.Warn("the guards of a shard could not be looked after", "shard", spec.Name, "error", err)
+		}
+		return inspected{}
+	})
 }

@@ -198,6 +198,9 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
 		if s := m.Shard(name); s != nil {
 			removed = s.Spec()
+			if s == m.Home() && m.ShardCount() > 1 {
+				return nil, &topology.InUseError{Kind: "shard", Name: name, By: "it is the home shard, which has the tables that nobody declared; remove the others first"}
+			}
 		}
 		return []topology.Change{topology.RemoveShard(name)}, nil
 	})

@@ -27,6 +27,9 @@ func (c *Cluster) shardStatus(m *topology.Map) []api.ShardStatus {
 		has := held[s.Number()]
 		status := api.ShardStatus{ShardSpec: s.Spec(), Ranges: has.Ranges, Pins: has.Pins, Tables: has.Tables, Copies: has.Copies}
 		c.monitor.describe(&status)
+		if status.Connections != nil {
+			c.config.Share(status.Connections)
+		}
 		list = append(list, status)
 	}
 	return list
@@ -80,7 +83,7 @@ func (c *Cluster) Status(ctx context.Context) (api.Status, error) {
 		})
 		if names[r.Name] {
 			status.Findings = append(status.Findings, api.Finding{
-				Severity: api.Warning, Code: "name_taken", Message: "two processes are named " + r.Name, Hint: "Give each its own router_name. One that was killed goes from the list by itself.",
+				Severity: api.Warning, Code: "name_taken", Message: "two processes are named " + r.Name, Hint: "Give each its own router_name. One that was killed, or whose sockets another has taken over, goes from the list by itself.",
 			})
 		}
 		names[r.Name] = true
@@ -156,6 +159,11 @@ func shardFindings(s api.ShardStatus, version uint64) []api.Finding {
 			"shard %s has recorded map version %d, newer than the map in force, %d", s.Name, s.RecordedVersion, version)
 	case s.RecordedVersion < version:
 		add(api.Warning, "not_recorded", "The leader tells it by itself; if this stays, 'cleave map check' says why.", "shard %s has recorded map version %d, the map is at %d", s.Name, s.RecordedVersion, version)
+	}
+	if c := s.Connections; c != nil && c.Routers*c.PerShard > c.ForRouters {
+		add(api.Warning, "connections_capped", "Raise max_connections on the shard, or lower pool.per_shard.",
+			"shard %s has %d connections for routers (max_connections %d): %d routers × pool.per_shard %d would be %d, so each is kept to %d",
+			s.Name, c.ForRouters, c.Max, c.Routers, c.PerShard, c.Routers*c.PerShard, c.Limit)
 	}
 	for _, r := range s.ReplicaStatus {
 		if !r.Up {

@@ -1,7 +1,8 @@
 // Package observe turns what a process knows into metrics.
 //
-// [NewRegistry] has the metrics of the process itself; [Cluster] adds those of the cluster, taken from a status at the moment
-// of asking, so nothing is counted twice and nothing goes stale. It asks nobody: what it reports is what the process knows
+// [NewRegistry] has the metrics of the process itself; [Cluster] adds those of the cluster, and [Pools] those of a router's
+// connections, taken from a status at the moment of asking, so nothing is counted twice and nothing goes stale. [Statements]
+// and [ShardStats] are where statements are counted. It asks nobody: what it reports is what the process knows
 // already. It does not serve HTTP (package admin does). Safe for concurrent use. Names and labels are part of the interface:
 // docs/operating.md lists them.
 package observe
@@ -65,32 +66,30 @@ func (c *Cluster) Describe(to chan<- *prometheus.Desc) {
 
 // Collect takes a snapshot and reports it.
 func (c *Cluster) Collect(to chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
-	}
+	report := func(d *prometheus.Desc, value float64, labels ...string) { to <- gauge(d, value, labels...) }
 	status := c.snapshot()
-	gauge(mapVersion, float64(status.MapVersion))
-	gauge(storeConnected, truth(status.Store.Connected))
-	gauge(keyspaces, float64(status.Keyspaces))
-	gauge(tables, float64(status.Tables))
+	report(mapVersion, float64(status.MapVersion))
+	report(storeConnected, truth(status.Store.Connected))
+	report(keyspaces, float64(status.Keyspaces))
+	report(tables, float64(status.Tables))
 	bySeverity := map[api.Severity]int{api.Problem: 0, api.Warning: 0}
 	for _, f := range status.Findings {
 		bySeverity[f.Severity]++
 	}
 	for severity, n := range bySeverity {
-		gauge(findings, float64(n), string(severity))
+		report(findings, float64(n), string(severity))
 	}
 	for _, s := range status.Shards {
-		gauge(shardUp, truth(s.Up), s.Name)
-		gauge(shardLatency, s.LatencySeconds, s.Name)
-		gauge(shardRecorded, float64(s.RecordedVersion), s.Name)
-		gauge(shardRanges, float64(s.Ranges), s.Name)
-		gauge(shardPins, float64(s.Pins), s.Name)
-		gauge(shardWeight, s.Weight, s.Name)
-		gauge(shardState, 1, s.Name, string(s.State))
+		report(shardUp, truth(s.Up), s.Name)
+		report(shardLatency, s.LatencySeconds, s.Name)
+		report(shardRecorded, float64(s.RecordedVersion), s.Name)
+		report(shardRanges, float64(s.Ranges), s.Name)
+		report(shardPins, float64(s.Pins), s.Name)
+		report(shardWeight, s.Weight, s.Name)
+		report(shardState, 1, s.Name, string(s.State))
 		for _, r := range s.ReplicaStatus {
-			gauge(replicaUp, truth(r.Up), s.Name, r.Address)
-			gauge(replicaLag, r.LagSeconds, s.Name, r.Address)
+			report(replicaUp, truth(r.Up), s.Name, r.Address)
+			report(replicaLag, r.LagSeconds, s.Name, r.Address)
 		}
 	}
 }

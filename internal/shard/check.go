@@ -177,7 +177,7 @@ func (f *findings) checkIdentity(r *Report, m *topology.Map) {
 	}
 	if r.Schema.Installed && !r.Schema.Usable {
 		f.problem("privileges", "the schema cleave is there and cannot be read, so it is not known to which cluster the database belongs",
-			"GRANT USAGE ON SCHEMA cleave TO "+quote(r.Role.Name)+"; or log in as its owner.")
+			"Log in as the role that owns it.")
 	}
 	switch id := r.Identity; {
 	case id == nil || m == nil:

@@ -11,12 +11,16 @@
 //   - [Record] keeps in that schema what the shard owns according to the map, [Read] reads it back, [Verify] compares it
 //     with a map, and [Rebuild] puts the map together again from the records of all shards. [Prepare] splits a map once
 //     for all of its shards.
+//   - Guards stand on the tables and refuse rows that the shard does not own: Record makes them, [Plan.CheckGuards] looks
+//     at them, [Plan.Mend] mends them. [HelloSQL] is how a router introduces itself, so that they let it write.
+//   - [Describe] reads the definition of a table, [Definition.Ensure] makes it on another shard.
 //   - [Ping] is the cheap look of a monitor.
 //
 // # What it does not do
 //
 // It does not know etcd and decides nothing: package control does both, in the order that DESIGN.md gives. It never
-// changes a map, which package topology defines. It touches no table of the user's, not even one in the schema cleave. Statements of clients do not pass here.
+// changes a map, which package topology defines. Of the user's tables it touches those that are declared, and changes no row
+// of any. Statements of clients do not pass here.
 //
 // # Guarantees
 //
@@ -24,6 +28,7 @@
 //   - Record, Claim and Release do all of their work or none, and doing them again does no harm.
 //   - What another cluster has claimed is left alone: see [ClaimedError].
 //   - Nothing is dropped that Install did not make: see [ForeignObjectsError].
+//   - What a shard has recorded is what its tables are guarded by: both change in one transaction.
 //   - What Rebuild returns follows from the records, unless it was told to believe more: see [RebuildOptions].
 //   - No password is part of an error, and nothing but [Access] and the shard's own description says how to log in: PG*
 //     variables, password files and service files have no say.
@@ -31,5 +36,5 @@
 // Functions take a connection and use it alone until they return; with connections of their own all of them are safe for
 // concurrent use, in one process or in several. A Plan never changes. Access, Report and Recorded are plain values.
 //
-// Start reading at DESIGN.md, then record.go and rebuild.go.
+// Start reading at DESIGN.md, then record.go, guard.go and rebuild.go.
 package shard

@@ -164,6 +164,7 @@ const (
 	codeUndefinedTable  = "42P01"
 	codeUndefinedSchema = "3F000"
 	codeStillInUse      = "2BP01"
+	codeLockTimeout     = "55P03"
 )
 
 // explainRefusal is about servers that refused the log-in with a word of their own.

@@ -75,7 +75,7 @@ func writeClaim(ctx context.Context, tx pgx.Tx, cluster string, spec topology.Sh
 
 // clearRecord removes what another shard of the cluster had recorded here.
 func clearRecord(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, "DELETE FROM cleave.ranges; DELETE FROM cleave.pins; DELETE FROM cleave.keyspaces; DELETE FROM cleave.tables")
+	_, err := tx.Exec(ctx, "DELETE FROM cleave.ranges; DELETE FROM cleave.pins; DELETE FROM cleave.guard_pins; DELETE FROM cleave.keyspaces; DELETE FROM cleave.tables")
 	return err
 }
 
@@ -91,6 +91,9 @@ func Release(ctx context.Context, conn *pgx.Conn, cluster string) error {
 			return err
 		}
 		if err := mayRelease(ctx, tx, schema, cluster); err != nil {
+			return err
+		}
+		if err := dropAllGuards(ctx, tx); err != nil {
 			return err
 		}
 		return dropSchema(ctx, tx, schema.ours(true))

@@ -72,6 +72,7 @@ var steps = []step{
 		COMMENT ON TABLE cleave.tables IS 'all tables of the cluster';
 		REVOKE ALL ON cleave.keyspaces, cleave.ranges, cleave.pins, cleave.tables FROM PUBLIC;`,
 		tablesNamed("keyspaces", "ranges", "pins", "tables")},
+	{"hello and guards", helloAndGuards, append(tablesNamed("guard_pins"), guardFunctions...)},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step

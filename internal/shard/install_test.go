@@ -28,11 +28,15 @@ func TestInstallIsIdempotentAndPrivate(t *testing.T) {
 	execute(t, conn, "CREATE ROLE guest LOGIN")
 	spec.User = "guest"
 	guest := connect(t, spec)
-	for _, table := range []string{"migrations", "identity", "keyspaces", "ranges", "pins", "tables"} {
-		if one[bool](t, guest, "SELECT has_schema_privilege('guest', 'cleave', 'USAGE, CREATE')") ||
+	for _, table := range []string{"migrations", "identity", "keyspaces", "ranges", "pins", "tables", "guard_pins"} {
+		if one[bool](t, guest, "SELECT has_schema_privilege('guest', 'cleave', 'CREATE')") ||
 			one[bool](t, conn, "SELECT has_table_privilege('guest', 'cleave.' || $1, 'SELECT, INSERT, UPDATE, DELETE')", table) {
 			t.Errorf("everybody may use cleave.%s", table)
 		}
+	}
+	const callable = "SELECT coalesce(array_agg(proname::text), '{}') FROM pg_proc WHERE pronamespace = 'cleave'::regnamespace AND has_function_privilege('guest', oid, 'EXECUTE')"
+	if callable := one[[]string](t, conn, callable); !slices.Equal(callable, []string{"hello"}) {
+		t.Errorf("everybody may call %q", callable)
 	}
 }
 

@@ -13,6 +13,8 @@ type Health struct {
 	ServerVersion string
 	// MapVersion is the version that the shard has recorded, 0 if it has recorded none.
 	MapVersion uint64
+	// MaxConnections of the server, and how many of them are kept for superusers and such.
+	MaxConnections, ReservedConnections int
 	// InRecovery: it is a replica.
 	InRecovery bool
 	// Receiving: a replica is connected to its primary. One that is not has nothing to replay, and no lag.
@@ -25,12 +27,14 @@ type Health struct {
 // Ping takes a cheap look at an instance, a primary or a replica.
 func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
 	const query = `
-		SELECT current_setting('server_version'), pg_is_in_recovery(), pg_is_in_recovery() AND EXISTS (SELECT FROM pg_stat_wal_receiver),
+		SELECT current_setting('server_version'), current_setting('max_connections')::int,
+		       current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true)::int, 0),
+		       pg_is_in_recovery(), pg_is_in_recovery() AND EXISTS (SELECT FROM pg_stat_wal_receiver),
 		       CASE WHEN pg_is_in_recovery() AND pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn()
 		            THEN greatest(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float8 ELSE 0 END`
 	var h Health
 	var lag *float64 // nothing has been replayed since the replica's start
-	if err := conn.QueryRow(ctx, query).Scan(&h.ServerVersion, &h.InRecovery, &h.Receiving, &lag); err != nil {
+	if err := conn.QueryRow(ctx, query).Scan(&h.ServerVersion, &h.MaxConnections, &h.ReservedConnections, &h.InRecovery, &h.Receiving, &lag); err != nil {
 		return Health{}, fmt.Errorf("ping: %w", err)
 	}
 	if lag != nil {

@@ -60,6 +60,9 @@ func (p *Plan) record(ctx context.Context, conn *pgx.Conn, name string) (changed
 		return false, err
 	}
 	r := recorder{want: want, tableRows: p.tableRows}
+	if err := p.prepareGuards(&r, name); err != nil {
+		return false, err
+	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		r.tx = tx
 		return r.run(ctx)
@@ -107,6 +110,8 @@ type keyspaceShares struct {
 type share struct {
 	ranges []rangeShare
 	pins   []pinShare
+	// exceptions are the pins that do not go where their range says, to or away from this shard.
+	exceptions []exception
 }
 
 type rangeShare struct {
@@ -123,23 +128,24 @@ type pinShare struct {
 // split walks the keyspace once, for all shards or for one alone.
 func split(k *topology.Keyspace, lastNumber int, only *topology.Shard) keyspaceShares {
 	all := keyspaceShares{keyspace: k, shares: make([]share, lastNumber+1)}
-	wanted := func(s *topology.Shard) bool { return only == nil || only.Number() == s.Number() }
+	wanted := func(number int) bool { return only == nil || only.Number() == number }
 	for r := range k.Ranges() {
-		if wanted(r.Owner) {
+		if wanted(r.Owner.Number()) {
 			all.addRange(r.Owner, r, Owned)
 		}
 		for _, c := range r.Copies {
-			if wanted(c.Shard) {
+			if wanted(c.Shard.Number()) {
 				all.addRange(c.Shard, r, State(c.State))
 			}
 		}
 	}
 	for p := range k.Pins() {
-		if wanted(p.Owner) {
+		all.addException(p, wanted)
+		if wanted(p.Owner.Number()) {
 			all.addPin(p.Owner, p, Owned)
 		}
 		for _, c := range p.Copies {
-			if wanted(c.Shard) {
+			if wanted(c.Shard.Number()) {
 				all.addPin(c.Shard, p, State(c.State))
 			}
 		}

@@ -29,6 +29,9 @@ type recorder struct {
 	tableRows tableRows
 	have      *recordedHead // as it was before
 	changed   bool
+	// pins and guards are what stands on the tables, by keyspace and in the order of names.
+	pins   map[string]map[rowID]guardPin
+	guards []guard
 }
 
 // recordedHead is the one row that a record begins with.
@@ -45,7 +48,14 @@ func (r *recorder) run(ctx context.Context) error {
 	if err := r.keyspaces(ctx); err != nil {
 		return err
 	}
-	if err := r.tables(ctx); err != nil {
+	if err := r.guardPins(ctx); err != nil {
+		return err
+	}
+	released, err := r.tables(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.standGuards(ctx, released); err != nil {
 		return err
 	}
 	return r.identity(ctx)
@@ -232,10 +242,13 @@ func stray[R row](ctx context.Context, tx pgx.Tx, table, keyspace string, wanted
 	return ids, rows.Err()
 }
 
-// selectRows selects what scanRange and scanPin scan.
+// selectRows selects what scanRange, scanPin and scanGuardPin scan.
 func selectRows(table string) string {
-	if table == "ranges" {
+	switch table {
+	case "ranges":
 		return "SELECT keyspace, id, lower, upper, state, held FROM cleave.ranges"
+	case "guard_pins":
+		return "SELECT keyspace, id, hash, key, here FROM cleave.guard_pins"
 	}
 	return "SELECT keyspace, id, key, state, held FROM cleave.pins"
 }
@@ -307,7 +320,8 @@ func (r *recorder) dropKeyspace(ctx context.Context, name string) error {
 		return err
 	}
 	for _, query := range []string{
-		"DELETE FROM cleave.ranges WHERE keyspace = $1", "DELETE FROM cleave.pins WHERE keyspace = $1", "DELETE FROM cleave.keyspaces WHERE name = $1",
+		"DELETE FROM cleave.ranges WHERE keyspace = $1", "DELETE FROM cleave.pins WHERE keyspace = $1", "DELETE FROM cleave.guard_pins WHERE keyspace = $1",
+		"DELETE FROM cleave.keyspaces WHERE name = $1",
 	} {
 		if _, err := r.tx.Exec(ctx, query, name); err != nil {
 			return err
@@ -316,26 +330,30 @@ func (r *recorder) dropKeyspace(ctx context.Context, name string) error {
 	return nil
 }
 
-// tables brings the definitions of the cluster's tables up to date.
-func (r *recorder) tables(ctx context.Context) error {
+// tables brings the definitions of the cluster's tables up to date, and returns those that were there and are there no more,
+// or are of another kind.
+func (r *recorder) tables(ctx context.Context) (released []string, err error) {
 	want := r.tableRows
 	if want.err != nil || bytes.Equal(r.have.tablesDigest, want.digest) {
-		return want.err
+		return nil, want.err
 	}
 	if err := r.compareTables(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	r.changed = true
-	for _, query := range []string{
-		"DELETE FROM cleave.tables AS t WHERE NOT EXISTS (SELECT FROM unnest($1::text[], $2::jsonb[]) AS want (name, definition) WHERE t.name = want.name AND t.definition = want.definition)",
-		"INSERT INTO cleave.tables (name, definition) SELECT * FROM unnest($1::text[], $2::jsonb[]) ON CONFLICT (name) DO NOTHING",
-	} {
-		if _, err := r.tx.Exec(ctx, query, want.names, want.definitions); err != nil {
-			return err
-		}
+	rows, err := r.tx.Query(ctx, "DELETE FROM cleave.tables AS t WHERE NOT EXISTS (SELECT FROM unnest($1::text[], $2::jsonb[]) AS want (name, definition) WHERE t.name = want.name AND t.definition = want.definition) RETURNING name",
+		want.names, want.definitions)
+	if err != nil {
+		return nil, err
 	}
-	_, err := r.tx.Exec(ctx, "UPDATE cleave.identity SET tables_digest = $1", want.digest)
-	return err
+	if released, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+		return nil, err
+	}
+	if _, err := r.tx.Exec(ctx, "INSERT INTO cleave.tables (name, definition) SELECT * FROM unnest($1::text[], $2::jsonb[]) ON CONFLICT (name) DO NOTHING", want.names, want.definitions); err != nil {
+		return nil, err
+	}
+	_, err = r.tx.Exec(ctx, "UPDATE cleave.identity SET tables_digest = $1", want.digest)
+	return released, err
 }
 
 // compareTables looks for a fork: if the version is recorded already the tables must be the same, whatever their digest.

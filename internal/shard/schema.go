@@ -14,7 +14,7 @@ import (
 // Schema is what is known of the schema cleave.
 type Schema struct {
 	Exists bool
-	// Usable: the role may use it; Owned: the role, or one that it is a member of, owns it.
+	// Usable: the role may use it and read what it says of itself; Owned: the role, or one that it is a member of, owns it.
 	Usable, Owned bool
 	// Installed: it is ours.
 	Installed bool
@@ -91,6 +91,7 @@ func schemaState(ctx context.Context, on querier) (Schema, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Schema{}, nil
 	}
+	schema.Usable = schema.Usable && (readable || !schema.Installed)
 	if err == nil && schema.Installed && readable {
 		schema.Version, err = stepsTaken(ctx, on)
 		schema.Installed = schema.Version > 0
@@ -146,7 +147,7 @@ func foreignObjects(ctx context.Context, on querier, schema uint32, ours []Objec
 		return nil, err
 	}
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Object])
-	return slices.DeleteFunc(all, func(o Object) bool { return slices.Contains(ours, o) }), err
+	return slices.DeleteFunc(all, func(o Object) bool { return slices.Contains(ours, o) || len(ours) > 0 && isGuardFunction(o) }), err
 }
 
 // dropSchema drops what our steps made, each by its name, and the schema, which must be empty then. Nothing that depends on

@@ -75,6 +75,15 @@ func (m *Map) Shards() iter.Seq[*Shard] {
 	}
 }
 
+// Home returns the shard that has what belongs to no other: the catalogue that tools see, and tables that nobody declared.
+// It is the one with the lowest number, nil in a map without shards.
+func (m *Map) Home() *Shard {
+	for s := range m.Shards() {
+		return s
+	}
+	return nil
+}
+
 // LastShardNumber returns the last number that was given to a shard, even if that one is gone.
 func (m *Map) LastShardNumber() int { return m.lastNumber }
 

@@ -17,7 +17,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,184 +24,19 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/api"
-	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/test/cluster"
 )
 
-// binary builds cleave once for all tests.
-var binary = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "cleave-processes-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(folder, "cleave")
-	output, err := exec.Command("go", "build", "-o", path, "github.com/cleavedb/cleave/cmd/cleave").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w: %s", err, output)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
-}
-
-// cluster is a running 'cleave dev'.
-type cluster struct {
-	command *exec.Cmd
-	output  transcript
-	api     *api.Client
-	ended   chan error
-}
-
-// transcript is what a process has said so far; it may go on while a test reads it.
-type transcript struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *transcript) add(line string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.text.WriteString(line + "\n")
-}
-
-func (o *transcript) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
-
-// folder is one that the servers' user can enter.
-func folder(t *testing.T) string {
-	t.Helper()
-	pgtest.Installations(t) // skips where there is no PostgreSQL
-	path, err := os.MkdirTemp("", "cleave-dev-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(path); err != nil {
-			t.Error(err)
-		}
-	})
-	return path
-}
-
-// freeAddress is one that nobody listens on now.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// launch runs 'cleave dev' without waiting for it.
-func launch(t *testing.T, flags ...string) (*cluster, io.Reader) {
-	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	http := freeAddress(t)
-	c := &cluster{ended: make(chan error, 1), api: &api.Client{BaseURL: "http://" + http}}
-	c.command = exec.Command(path, append([]string{"dev", "--http", http, "--listen", freeAddress(t)}, flags...)...)
-	c.command.Stderr = os.Stderr
-	output, err := c.command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.kill() })
-	return c, output
-}
-
-// start runs 'cleave dev' until it says that it is ready.
-func start(t *testing.T, flags ...string) *cluster {
-	t.Helper()
-	c, output := launch(t, flags...)
-	ready := make(chan bool, 1)
-	go func() {
-		lines := bufio.NewScanner(output)
-		for lines.Scan() {
-			c.output.add(lines.Text())
-			if strings.HasPrefix(lines.Text(), "cleave: ready") {
-				ready <- true
-			}
-		}
-		select {
-		case ready <- false:
-		default:
-		}
-		c.ended <- c.command.Wait()
-	}()
-	select {
-	case ok := <-ready:
-		if !ok {
-			t.Fatalf("it ended before it was ready:\n%s", c.output.String())
-		}
-	case <-time.After(3 * time.Minute):
-		t.Fatal("it is not ready after three minutes")
-	}
-	return c
-}
-
-func (c *cluster) kill() {
-	_ = c.command.Process.Kill()
-}
-
-// interrupt is Ctrl-C; it waits for the end and returns the exit code.
-func (c *cluster) interrupt(t *testing.T) int {
-	t.Helper()
-	if err := c.command.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	return c.wait(t)
-}
-
-func (c *cluster) wait(t *testing.T) int {
-	t.Helper()
-	select {
-	case err := <-c.ended:
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return exit.ExitCode()
-		}
-		return 0
-	case <-time.After(2 * time.Minute):
-		t.Fatal("it does not end")
-		return 0
-	}
-}
-
-func (c *cluster) status(t *testing.T) api.Status {
-	t.Helper()
-	status, err := c.api.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return status
-}
+func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 
 // connect goes to a shard as the greeting says.
-func (c *cluster) connect(t *testing.T, data string, shard int) *pgx.Conn {
+func connect(t *testing.T, c *cluster.Dev, data string, shard int) *pgx.Conn {
 	t.Helper()
 	password, err := os.ReadFile(filepath.Join(data, "password"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := c.status(t).Shards[shard].Primary.Address
+	address := c.Status(t).Shards[shard].Primary.Address
 	conn, err := pgx.Connect(t.Context(), fmt.Sprintf("postgres://cleave:%s@%s/cleave?sslmode=disable", strings.TrimSpace(string(password)), address))
 	if err != nil {
 		t.Fatal(err)
@@ -252,18 +86,18 @@ func gone(t *testing.T, ids []int) {
 }
 
 func TestAClusterIsMadeAndOpenedAgain(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
-	c := start(t, "--data", data, "--shards", "3")
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	c := cluster.Start(t, "--data", data, "--shards", "3")
 	for _, want := range []string{"psql -h 127.0.0.1 -p", "-U cleave cleave", data, "3 shards"} {
-		if !strings.Contains(c.output.String(), want) {
-			t.Errorf("the greeting lacks %q:\n%s", want, c.output.String())
+		if !strings.Contains(c.Output.String(), want) {
+			t.Errorf("the greeting lacks %q:\n%s", want, c.Output.String())
 		}
 	}
-	before := c.status(t)
+	before := c.Status(t)
 	if len(before.Shards) != 3 || len(before.Findings) != 0 || len(before.Routers) != 1 || before.Leader != "dev" {
 		t.Errorf("status: %+v", before)
 	}
-	conn := c.connect(t, data, 1)
+	conn := connect(t, c, data, 1)
 	if _, err := conn.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +105,7 @@ func TestAClusterIsMadeAndOpenedAgain(t *testing.T) {
 	if len(running) != 3 {
 		t.Errorf("%d servers run", len(running))
 	}
-	if code := c.interrupt(t); code != 0 {
+	if code := c.Interrupt(t); code != 0 {
 		t.Errorf("Ctrl-C ended it with exit code %d", code)
 	}
 	gone(t, running)
@@ -279,80 +113,80 @@ func TestAClusterIsMadeAndOpenedAgain(t *testing.T) {
 		t.Errorf("servers were not stopped in order: %v", left)
 	}
 
-	c = start(t, "--data", data) // the number of shards is the folder's
+	c = cluster.Start(t, "--data", data) // the number of shards is the folder's
 	keeps(t, c, data, before)
 
 	// Everything dies at once: the process, and with it its servers.
 	running = servers(t, data)
-	c.kill()
-	c.wait(t)
+	c.Kill()
+	c.Wait(t)
 	gone(t, running)
-	c = start(t, "--data", data, "--shards", "3")
+	c = cluster.Start(t, "--data", data, "--shards", "3")
 	keeps(t, c, data, before)
 	for _, id := range servers(t, data) {
 		_ = syscall.Kill(id, syscall.SIGKILL)
 	}
-	c.kill()
-	c.wait(t)
-	c = start(t, "--data", data)
+	c.Kill()
+	c.Wait(t)
+	c = cluster.Start(t, "--data", data)
 	keeps(t, c, data, before)
-	if code := c.interrupt(t); code != 0 {
+	if code := c.Interrupt(t); code != 0 {
 		t.Errorf("Ctrl-C ended it with exit code %d", code)
 	}
 }
 
 // keeps checks that the cluster has the same map and data as before.
-func keeps(t *testing.T, c *cluster, data string, before api.Status) {
+func keeps(t *testing.T, c *cluster.Dev, data string, before api.Status) {
 	t.Helper()
-	now := c.status(t)
+	now := c.Status(t)
 	if now.Cluster != before.Cluster || now.MapVersion != before.MapVersion || len(now.Shards) != len(before.Shards) {
 		t.Errorf("it was cluster %s at version %d with %d shards, it is %s at %d with %d",
 			before.Cluster, before.MapVersion, len(before.Shards), now.Cluster, now.MapVersion, len(now.Shards))
 	}
 	var answer int
-	if err := c.connect(t, data, 1).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer); err != nil || answer != 42 {
+	if err := connect(t, c, data, 1).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer); err != nil || answer != 42 {
 		t.Errorf("the data is not there any more: %d, %v", answer, err)
 	}
 }
 
 func TestReplicasStream(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
-	c := start(t, "--data", data, "--shards", "1", "--replicas", "1")
-	shards := c.status(t).Shards
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	c := cluster.Start(t, "--data", data, "--shards", "1", "--replicas", "1")
+	shards := c.Status(t).Shards
 	if len(shards[0].Replicas) != 1 || !shards[0].ReplicaStatus[0].Up {
 		t.Fatalf("%+v", shards[0])
 	}
-	conn := c.connect(t, data, 0)
+	conn := connect(t, c, data, 0)
 	var streaming int
 	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'").Scan(&streaming); err != nil || streaming != 1 {
 		t.Errorf("%d replicas stream, %v", streaming, err)
 	}
-	if code := c.interrupt(t); code != 0 {
+	if code := c.Interrupt(t); code != 0 {
 		t.Errorf("Ctrl-C ended it with exit code %d", code)
 	}
 }
 
 func TestShardsComeAndGo(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
-	c := start(t, "--data", data, "--shards", "1")
-	added, err := c.api.AddShard(t.Context(), api.AddShard{})
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	c := cluster.Start(t, "--data", data, "--shards", "1")
+	added, err := c.API.AddShard(t.Context(), api.AddShard{})
 	if err == nil {
 		t.Errorf("a shard without a name was added: %+v", added)
 	}
 	request := api.AddShard{}
 	request.Name = "extra"
-	if _, err := c.api.AddShard(t.Context(), request); err != nil {
+	if _, err := c.API.AddShard(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(data, "extra")); err != nil {
 		t.Error(err)
 	}
-	c.interrupt(t)
-	c = start(t, "--data", data, "--shards", "1")
-	if got := len(c.status(t).Shards); got != 2 {
+	c.Interrupt(t)
+	c = cluster.Start(t, "--data", data, "--shards", "1")
+	if got := len(c.Status(t).Shards); got != 2 {
 		t.Errorf("%d shards after opening again", got)
 	}
-	if _, err := c.api.RemoveShard(t.Context(), "extra"); err != nil {
+	if _, err := c.API.RemoveShard(t.Context(), "extra"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(data, "extra")); !errors.Is(err, os.ErrNotExist) {
@@ -367,20 +201,20 @@ func TestShardsComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if now := servers(t, data); len(now) == 1 && now[0] != id && c.status(t).Shards[0].Up {
+		if now := servers(t, data); len(now) == 1 && now[0] != id && c.Status(t).Shards[0].Up {
 			break
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("the server was not started again")
 		}
 	}
-	c.interrupt(t)
+	c.Interrupt(t)
 }
 
 // fails runs 'cleave dev' that must not start, and returns what it said.
 func fails(t *testing.T, flags ...string) string {
 	t.Helper()
-	path, err := binary()
+	path, err := cluster.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +231,7 @@ func fails(t *testing.T, flags ...string) string {
 }
 
 func TestWhatIsTakenIsSaidInOneLine(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
+	data := filepath.Join(cluster.Folder(t), "cluster")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -405,7 +239,7 @@ func TestWhatIsTakenIsSaidInOneLine(t *testing.T) {
 	defer taken.Close()
 	for _, flag := range []string{"--listen", "--http"} {
 		other := map[string]string{"--listen": "--http", "--http": "--listen"}[flag]
-		said := fails(t, "--data", data, flag, taken.Addr().String(), other, freeAddress(t))
+		said := fails(t, "--data", data, flag, taken.Addr().String(), other, cluster.FreeAddress(t))
 		if !strings.Contains(said, taken.Addr().String()) || !strings.Contains(said, "address already in use") || strings.Contains(said, "\n") {
 			t.Errorf("%s in use: %s", flag, said)
 		}
@@ -413,20 +247,20 @@ func TestWhatIsTakenIsSaidInOneLine(t *testing.T) {
 	if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("something was made: %v", err)
 	}
-	c := start(t, "--data", data, "--shards", "1")
-	said := fails(t, "--data", data, "--listen", freeAddress(t), "--http", freeAddress(t))
+	c := cluster.Start(t, "--data", data, "--shards", "1")
+	said := fails(t, "--data", data, "--listen", cluster.FreeAddress(t), "--http", cluster.FreeAddress(t))
 	if !strings.Contains(said, "in use by another cleave") || strings.Contains(said, "\n") {
 		t.Errorf("folder in use: %s", said)
 	}
-	if len(c.status(t).Shards) != 1 {
+	if len(c.Status(t).Shards) != 1 {
 		t.Error("the first cluster suffered")
 	}
-	c.interrupt(t)
-	strange := folder(t)
+	c.Interrupt(t)
+	strange := cluster.Folder(t)
 	if err := os.WriteFile(filepath.Join(strange, "letter"), []byte("dear"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said := fails(t, "--data", strange, "--listen", freeAddress(t), "--http", freeAddress(t)); !strings.Contains(said, "not empty") {
+	if said := fails(t, "--data", strange, "--listen", cluster.FreeAddress(t), "--http", cluster.FreeAddress(t)); !strings.Contains(said, "not empty") {
 		t.Errorf("somebody else's folder: %s", said)
 	}
 }
@@ -435,45 +269,51 @@ func TestWhatIsTakenIsSaidInOneLine(t *testing.T) {
 func TestAStartThatWasKilledIsFinishedByTheNext(t *testing.T) {
 	for _, at := range []string{"starting etcd", "making", "adding shard1", "adding shard2"} {
 		t.Run(at, func(t *testing.T) {
-			data := filepath.Join(folder(t), "cluster")
-			c, output := launch(t, "--data", data, "--shards", "2")
+			data := filepath.Join(cluster.Folder(t), "cluster")
+			c, output := cluster.Launch(t, "--data", data, "--shards", "2")
 			lines := bufio.NewScanner(output)
 			for lines.Scan() && !strings.Contains(lines.Text(), at) {
 			}
 			if at == "making" {
 				time.Sleep(300 * time.Millisecond) // into the middle of initdb
 			}
-			c.kill()
+			c.Kill()
 			_, _ = io.Copy(io.Discard, output)
-			_ = c.command.Wait()
-			c = start(t, "--data", data, "--shards", "2")
-			status := c.status(t)
+			_ = c.Command.Wait()
+			c = cluster.Start(t, "--data", data, "--shards", "2")
+			status := c.Status(t)
 			if len(status.Shards) != 2 || len(status.Findings) != 0 {
 				t.Errorf("%+v", status)
 			}
-			c.interrupt(t)
+			c.Interrupt(t)
 		})
 	}
 }
 
-func TestTheFrontDoorSaysWhatIsMissing(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
-	c := start(t, "--data", data, "--shards", "1")
-	defer c.interrupt(t)
-	port := regexp.MustCompile(`-p (\d+) -U cleave cleave`).FindStringSubmatch(c.output.String())
+// TestTheGreetingLeadsToTheRouter, which serves from then on.
+func TestTheGreetingLeadsToTheRouter(t *testing.T) {
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	c := cluster.Start(t, "--data", data, "--shards", "2")
+	defer c.Interrupt(t)
+	port := regexp.MustCompile(`-p (\d+) -U cleave cleave`).FindStringSubmatch(c.Output.String())
 	if port == nil {
-		t.Fatalf("no port in the greeting:\n%s", c.output.String())
+		t.Fatalf("no port in the greeting:\n%s", c.Output.String())
 	}
-	_, err := pgx.Connect(t.Context(), "postgres://cleave@127.0.0.1:"+port[1]+"/cleave")
-	if err == nil || !strings.Contains(err.Error(), "the router is not built yet") || !strings.Contains(err.Error(), "57P03") {
-		t.Errorf("a client was answered: %v", err)
+	conn, err := pgx.Connect(t.Context(), "postgres://cleave@127.0.0.1:"+port[1]+"/cleave")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var version string
+	if err := conn.QueryRow(t.Context(), "SELECT cleave.version()").Scan(&version); err != nil || !strings.HasPrefix(version, "Cleave ") {
+		t.Errorf("it is %q, %v", version, err)
 	}
 }
 
 func TestTheStateIsReadable(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
-	c := start(t, "--data", data, "--shards", "1")
-	c.interrupt(t)
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	c := cluster.Start(t, "--data", data, "--shards", "1")
+	c.Interrupt(t)
 	content, err := os.ReadFile(filepath.Join(data, "cluster.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -492,58 +332,58 @@ func TestTheStateIsReadable(t *testing.T) {
 
 // TestALocalClusterThatLostItsMapKeepsItsData removes the folder of etcd, and the map with it.
 func TestALocalClusterThatLostItsMapKeepsItsData(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
-	c := start(t, "--data", data, "--shards", "2")
-	if _, err := c.api.CreateKeyspace(t.Context(), api.CreateKeyspace{Name: "users"}); err != nil {
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	c := cluster.Start(t, "--data", data, "--shards", "2")
+	if _, err := c.API.CreateKeyspace(t.Context(), api.CreateKeyspace{Name: "users"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.connect(t, data, 0).Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
+	if _, err := connect(t, c, data, 0).Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all shards have recorded the map", func() bool { return len(c.status(t).Findings) == 0 })
-	before := c.status(t)
-	c.interrupt(t)
+	eventually(t, "all shards have recorded the map", func() bool { return len(c.Status(t).Findings) == 0 })
+	before := c.Status(t)
+	c.Interrupt(t)
 	if err := os.RemoveAll(filepath.Join(data, "etcd")); err != nil {
 		t.Fatal(err)
 	}
-	c = start(t, "--data", data)
-	now := c.status(t)
+	c = cluster.Start(t, "--data", data)
+	now := c.Status(t)
 	if now.Cluster != before.Cluster || len(now.Shards) != 2 || now.Keyspaces != 1 || now.MapVersion <= before.MapVersion {
 		t.Errorf("it was %+v, it is %+v", before, now)
 	}
 	var answer int
-	if err := c.connect(t, data, 0).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer); err != nil || answer != 42 {
+	if err := connect(t, c, data, 0).QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer); err != nil || answer != 42 {
 		t.Errorf("the data is not there any more: %d, %v", answer, err)
 	}
-	c.interrupt(t)
+	c.Interrupt(t)
 }
 
 // TestServersThatTheMapForgotAreKept imports a map from before a shard was added.
 func TestServersThatTheMapForgotAreKept(t *testing.T) {
-	data := filepath.Join(folder(t), "cluster")
-	c := start(t, "--data", data, "--shards", "1")
-	old, err := c.api.MapDocument(t.Context())
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	c := cluster.Start(t, "--data", data, "--shards", "1")
+	old, err := c.API.MapDocument(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := api.AddShard{}
 	request.Name = "late"
-	if _, err := c.api.AddShard(t.Context(), request); err != nil {
+	if _, err := c.API.AddShard(t.Context(), request); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.connect(t, data, 1).Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
+	if _, err := connect(t, c, data, 1).Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.api.ImportMap(t.Context(), api.ImportMap{Document: old, Force: true}); err != nil {
+	if _, err := c.API.ImportMap(t.Context(), api.ImportMap{Document: old, Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	c.interrupt(t)
-	c = start(t, "--data", data)
-	if !strings.Contains(c.output.String(), "server late runs but is no shard of the map") {
-		t.Errorf("it was not said:\n%s", c.output.String())
+	c.Interrupt(t)
+	c = cluster.Start(t, "--data", data)
+	if !strings.Contains(c.Output.String(), "server late runs but is no shard of the map") {
+		t.Errorf("it was not said:\n%s", c.Output.String())
 	}
 	if _, err := os.Stat(filepath.Join(data, "late")); err != nil {
 		t.Errorf("the server's folder: %v", err)
 	}
-	c.interrupt(t)
+	c.Interrupt(t)
 }

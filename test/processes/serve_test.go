@@ -24,48 +24,26 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/test/cluster"
 )
 
 // process is a running 'cleave serve'.
 type process struct {
+	name    string
 	command *exec.Cmd
 	errors  strings.Builder
 	ended   chan error
+	file    string // its configuration
+	listen  string // where PostgreSQL clients connect
 	api     *api.Client
 }
 
 // serve runs 'cleave serve' with a file of these lines besides the addresses, and waits until its API answers.
 func serve(t *testing.T, name string, endpoints []string, lines ...string) *process {
 	t.Helper()
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := freeAddress(t)
-	content := append([]string{
-		"router_name: " + name, "listen: " + freeAddress(t), "etcd:", "  endpoints: [" + strings.Join(endpoints, ", ") + "]", "  lease_ttl: 2s",
-	}, lines...)
-	if !strings.Contains(strings.Join(lines, "\n"), "http:") {
-		content = append(content, "http:", "  listen: "+address)
-	}
-	file := filepath.Join(t.TempDir(), "cleave.yaml")
-	text := strings.ReplaceAll(strings.Join(content, "\n")+"\n", "HTTP_ADDRESS", address)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := &process{ended: make(chan error, 1), api: &api.Client{BaseURL: "http://" + address}}
-	p.command = exec.Command(path, "serve", "--config", file)
-	p.command.Stderr = &p.errors
-	if err := p.command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { p.ended <- p.command.Wait() }()
-	t.Cleanup(func() {
-		_ = p.command.Process.Kill()
-		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.errors.String())
-		}
-	})
+	p := configure(t, name, endpoints, lines...)
+	p.start(t)
+	address := strings.TrimPrefix(p.api.BaseURL, "http://")
 	eventually(t, name+" answers", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
@@ -74,6 +52,64 @@ func serve(t *testing.T, name string, endpoints []string, lines ...string) *proc
 		return err == nil
 	})
 	return p
+}
+
+// configure writes the file.
+func configure(t *testing.T, name string, endpoints []string, lines ...string) *process {
+	t.Helper()
+	http := cluster.FreeAddress(t)
+	p := &process{name: name, listen: cluster.FreeAddress(t), file: filepath.Join(t.TempDir(), "cleave.yaml"), api: &api.Client{BaseURL: "http://" + http}}
+	content := append([]string{
+		"router_name: " + name, "listen: " + p.listen, "etcd:", "  endpoints: [" + strings.Join(endpoints, ", ") + "]", "  lease_ttl: 2s",
+	}, lines...)
+	if !strings.Contains(strings.Join(lines, "\n"), "http:") {
+		content = append(content, "http:", "  listen: "+http)
+	}
+	text := strings.ReplaceAll(strings.Join(content, "\n")+"\n", "HTTP_ADDRESS", http)
+	if err := os.WriteFile(p.file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// start runs it. It is killed when the test ends.
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	path, err := cluster.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.ended = make(chan error, 1)
+	p.command = exec.Command(path, "serve", "--config", p.file)
+	p.command.Stderr = &p.errors
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan struct{})
+	go func() {
+		defer close(waited)
+		p.ended <- p.command.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.command.Process.Kill()
+		<-waited
+		if t.Failed() {
+			t.Logf("%s said:\n%s", p.name, p.errors.String())
+		}
+	})
+}
+
+// end waits until it has ended by itself or because it was told to, in order.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-p.ended:
+		if err != nil {
+			t.Errorf("%s did not end in order: %v", p.name, err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("%s does not end", p.name)
+	}
 }
 
 // eventually waits until the condition holds.
@@ -189,18 +225,11 @@ func TestSeveralProcessesServeOneCluster(t *testing.T) {
 	if err := other.command.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case err := <-other.ended:
-		if err != nil {
-			t.Errorf("it did not end in order: %v", err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("it does not end while etcd is away")
-	}
+	other.end(t) // though etcd is away
 }
 
 func TestAProcessStartsBeforeEtcd(t *testing.T) {
-	address := freeAddress(t)
+	address := cluster.FreeAddress(t)
 	p := serve(t, "early", []string{"http://" + address}, trusted...)
 	if ready(p) {
 		t.Error("ready without etcd")
@@ -289,7 +318,7 @@ func certificate(t *testing.T, folder string) *x509.CertPool {
 }
 
 func TestServeSaysWhatIsWrong(t *testing.T) {
-	path, err := binary()
+	path, err := cluster.Binary()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +340,7 @@ func TestServeSaysWhatIsWrong(t *testing.T) {
 		}
 		return strings.TrimSpace(string(output)), exit.ExitCode()
 	}
-	free := freeAddress(t)
+	free := cluster.FreeAddress(t)
 	for _, c := range []struct {
 		variables []string
 		code      int

@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/auth"
+	"github.com/cleavedb/cleave/internal/catalog"
+	"github.com/cleavedb/cleave/internal/config"
+	"github.com/cleavedb/cleave/internal/observe"
+	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/session"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/virtual"
+)
+
+// router is the part of a process that PostgreSQL clients talk to.
+type router struct {
+	node       *node
+	pools      *pool.Pools
+	catalog    *catalog.Catalog
+	server     *session.Server
+	statements *observe.Statements
+	shards     *observe.ShardStats
+
+	mu        sync.Mutex
+	greetings map[int]shard.Greeting // by the shard's number
+	routers   int
+	counting  chan struct{} // holds one token when routers are to be counted now
+}
+
+// newRouter builds the router's parts. Nothing runs before [router.serve].
+func newRouter(n *node) (*router, error) {
+	c := n.config
+	r := &router{node: n, greetings: map[int]shard.Greeting{}, routers: 1, counting: make(chan struct{}, 1)}
+	access := accessOf(c)
+	incarnation := session.NewIncarnation()
+	r.statements = observe.NewStatements(observe.StatementsConfig{})
+	r.shards = observe.NewShardStats(func(number int) string {
+		if m := n.follower.Map(); m != nil && m.ShardByNumber(number) != nil {
+			return m.ShardByNumber(number).Name()
+		}
+		return strconv.Itoa(number)
+	})
+	r.pools = pool.New(pool.Config{
+		PerShard: c.Pool.PerShard, Total: c.Pool.Total, MinIdle: c.Pool.MinIdle, QueueTimeout: c.Pool.QueueTimeout,
+		IdleTimeout: c.Pool.IdleTimeout, MaxAge: c.Pool.MaxAge, LoginsAtOnce: c.Pool.LoginsAtOnce, LoginsPerSecond: c.Pool.LoginsPerSecond,
+		ConnectTimeout: c.Shards.ConnectTimeout, Access: access, Name: "cleave/" + incarnation, Logger: n.logger,
+		Startup: map[string]string{shard.RouterParameter: incarnation},
+		OnLogin: session.Greet(incarnation, r.mapVersion, r.learnt),
+	})
+	r.catalog = catalog.New(catalog.Config{Access: access, Map: n.follower.Map, Logger: n.logger})
+	server, err := r.newServer()
+	if err != nil {
+		r.close()
+		return nil, err
+	}
+	r.server = server
+	return r, nil
+}
+
+func (r *router) newServer() (*session.Server, error) {
+	n, c := r.node, r.node.config
+	rules, err := parseRules(c.Auth.Rules)
+	if err != nil {
+		return nil, fmt.Errorf("auth.rules: %w", err)
+	}
+	users, err := usersOf(c, n)
+	if err != nil {
+		return nil, err
+	}
+	var certificates *auth.Certificates
+	if c.TLS.CertFile != "" {
+		if certificates, err = auth.NewCertificates(c.TLS.CertFile, c.TLS.KeyFile, c.TLS.ClientCAFile, n.logger); err != nil {
+			return nil, fmt.Errorf("tls: %w", err)
+		}
+	}
+	schema := virtual.New(virtual.Config{
+		Version: version, Router: c.RouterName, Map: n.follower.Map, Cluster: n.cluster, Access: accessOf(c), Routers: n.store.Routers, Pools: r.pools.Stats,
+		Sessions: func() []session.Info { return r.server.Sessions() }, Statements: r.statements,
+	})
+	return session.New(session.Config{
+		Database: c.Shards.Database, ServiceUser: c.Shards.User, Rules: rules, Users: users, Certificates: certificates,
+		Pools: r.pools, Catalog: r.catalog, Virtual: schema, Map: n.follower.Map, MapChanged: n.follower.Changed, Ready: r.ready,
+		Statements: r.statements, Shards: r.shards, Mode: session.Mode(c.Pool.Mode),
+		MaxClients: c.Limits.Clients, MaxMessage: c.Limits.MaxMessage, StartupTimeout: c.Limits.StartupTimeout,
+		HoldTimeout: c.Limits.HoldTimeout, DrainTimeout: c.Limits.DrainTimeout, Plans: c.Limits.Plans, Logger: n.logger,
+	}), nil
+}
+
+// serve takes in clients until the context ends and the last one is gone.
+func (r *router) serve(ctx context.Context, door net.Listener) error {
+	budget, stop := context.WithCancel(ctx)
+	defer stop()
+	var loops sync.WaitGroup
+	loops.Go(func() { r.keepBudget(budget) })
+	err := r.server.Serve(ctx, door)
+	stop()
+	loops.Wait()
+	return err
+}
+
+func (r *router) close() {
+	r.pools.Close()
+	r.catalog.Close()
+}
+
+// ready returns why clients cannot be served: there is no map, or this process is not registered, so that nobody would wait
+// for it at a switch.
+func (r *router) ready() error {
+	if r.node.follower.Map() == nil {
+		return errors.New("there is no shard map: make one with 'cleave map create', and add shards")
+	}
+	select {
+	case <-r.node.registered:
+		return nil
+	default:
+		return errors.New("this process is not registered in etcd yet")
+	}
+}
+
+func (r *router) mapVersion() uint64 {
+	if m := r.node.follower.Map(); m != nil {
+		return m.Version()
+	}
+	return 0
+}
+
+// learnt notes what a shard says of itself at a login, and keeps the number of backends within what it allows.
+func (r *router) learnt(number int, g shard.Greeting) {
+	r.mu.Lock()
+	r.greetings[number] = g
+	routers := r.routers
+	r.mu.Unlock()
+	r.limit(number, g, routers)
+}
+
+func (r *router) limit(number int, g shard.Greeting, routers int) {
+	p := r.node.config.Pool
+	r.pools.SetLimit(number, pool.Budget(g.MaxConnections, g.ReservedConnections, routers, p.PerShard, p.Total))
+}
+
+// keepBudget shares the shards' connections with the other routers, however many there are.
+func (r *router) keepBudget(ctx context.Context) {
+	const interval = 10 * time.Second
+	for {
+		asking, cancel := context.WithTimeout(ctx, interval)
+		routers, err := r.node.store.Routers(asking)
+		cancel()
+		if err == nil {
+			r.mu.Lock()
+			r.routers = max(1, len(routers))
+			for number, g := range r.greetings {
+				r.limit(number, g, r.routers)
+			}
+			r.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.counting:
+		case <-time.After(interval):
+		}
+	}
+}
+
+// recount lets the shards' connections be shared anew at once, because there is one router more or less.
+func (r *router) recount() {
+	select {
+	case r.counting <- struct{}{}:
+	default: // it is about to happen
+	}
+}
+
+// share fills in how the routers share a shard's connections.
+func (r *router) share(c *api.Connections) {
+	r.mu.Lock()
+	c.Routers = r.routers
+	r.mu.Unlock()
+	p := r.node.config.Pool
+	c.PerShard = p.PerShard
+	if p.Total > 0 {
+		c.PerShard = min(p.PerShard, p.Total)
+	}
+	c.ForRouters = pool.Budget(c.Max, c.Reserved, 1, 0, 0)
+	c.Limit = pool.Budget(c.Max, c.Reserved, c.Routers, p.PerShard, p.Total)
+}
+
+// poolStats are the pools' figures as metrics have them.
+func (r *router) poolStats() []observe.PoolStats {
+	stats := r.pools.Stats()
+	reported := make([]observe.PoolStats, len(stats))
+	for i, s := range stats {
+		reported[i] = observe.PoolStats{
+			Shard: s.Name, Limit: s.Limit, Waiting: s.Waiting, InUse: s.InUse, Idle: s.Idle, LoggingIn: s.LoginsRunning, Closing: s.Closing,
+			Waits: s.Waits, Timeouts: s.Timeouts, WaitTime: s.WaitTime, Logins: s.Opened, FailedLogins: s.FailedLogins,
+			BreakerOpen: s.Breaker == pool.Open,
+		}
+	}
+	return reported
+}
+
+// parseRules reads lines as pg_hba.conf has them.
+func parseRules(lines []string) (auth.Rules, error) {
+	specs := make([]auth.RuleSpec, len(lines))
+	for i, line := range lines {
+		fields := strings.Fields(line)
+		const parts = 5
+		if len(fields) != parts {
+			return nil, fmt.Errorf("rule %d, %q: write TYPE DATABASE USER ADDRESS METHOD, such as hostssl all all 10.0.0.0/8 scram-sha-256", i+1, line)
+		}
+		connection, known := map[string]string{"host": "any", "hostssl": "tls", "hostnossl": "plain"}[fields[0]]
+		if !known {
+			return nil, fmt.Errorf("rule %d, %q: the type is host, hostssl or hostnossl", i+1, line)
+		}
+		specs[i] = auth.RuleSpec{
+			Connection: connection, Databases: strings.Split(fields[1], ","), Users: strings.Split(fields[2], ","),
+			Addresses: strings.Split(fields[3], ","), Method: fields[4],
+		}
+	}
+	return auth.ParseRules(specs)
+}
+
+// usersOf says where users' verifiers come from.
+func usersOf(c config.Config, n *node) (auth.Users, error) {
+	if c.Auth.UsersFile != "" {
+		users, err := auth.NewFile(c.Auth.UsersFile, func(err error) {
+			n.logger.Warn("auth.users_file could not be read again; what was read before counts", "error", err)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("auth.users_file: %w", err)
+		}
+		return users, nil
+	}
+	access, logger := accessOf(c), n.logger
+	return auth.NewCached(func(ctx context.Context, user string) (*auth.User, error) {
+		return userFromShard(ctx, access, n.follower.Map(), user, logger)
+	}, 0, n.logger), nil
+}
+
+// userFromShard reads a role's verifier from the home shard.
+func userFromShard(ctx context.Context, access shard.Access, m *topology.Map, user string, logger *slog.Logger) (*auth.User, error) {
+	if m == nil || m.Home() == nil {
+		return nil, errors.New("there is no shard to look users up on")
+	}
+	conn, err := access.Connect(ctx, m.Home().Spec())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	const query = `SELECT coalesce(rolpassword, ''), rolcanlogin, coalesce(nullif(rolvaliduntil, 'infinity'), 'epoch') FROM pg_catalog.pg_authid WHERE rolname = $1`
+	var password string
+	found := &auth.User{Name: user}
+	var until time.Time
+	err = conn.QueryRow(ctx, query, user).Scan(&password, &found.CanLogin, &until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, auth.ErrNoUser
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pg_authid on shard %q (the role %q needs GRANT SELECT ON pg_authid, or use auth.users_file): %w", m.Home().Name(), access.User, err)
+	}
+	if until.Unix() != 0 {
+		found.ValidUntil = until
+	}
+	if strings.HasPrefix(password, "SCRAM-SHA-256$") {
+		found.Verifier, err = auth.ParseVerifier(password)
+	} else if password != "" {
+		logger.Warn("a role has a password that is not a SCRAM verifier, so it cannot log in", "user", user)
+	}
+	return found, err
+}

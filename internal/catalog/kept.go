@@ -1,0 +1,166 @@
+package catalog
+
+import (
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// names are names with their schemas: those that could be meant by the names in a text.
+type names struct {
+	path      []string // where names without a schema are looked for
+	relations []plan.RelationName
+	functions []plan.FunctionName
+}
+
+func (n names) empty() bool { return len(n.relations) == 0 && len(n.functions) == 0 }
+
+// schemas are where a name is looked for that is written with this schema, or without any.
+func (n names) schemas(written string) []string {
+	if written != "" {
+		return []string{written}
+	}
+	return n.path
+}
+
+// relation is a relation with what can be reached by it, whatever the map says of that.
+type relation struct {
+	*plan.Relation
+	reaches []topology.TableName
+	// opaque is a function that is called by it and may reach anything, empty if there is none.
+	opaque string
+}
+
+// answers say of every name with its schema what it is, also if it is nothing.
+type answers struct {
+	relations map[plan.RelationName]relation
+	functions map[plan.FunctionName][]plan.Function
+}
+
+func newAnswers() answers {
+	return answers{relations: map[plan.RelationName]relation{}, functions: map[plan.FunctionName][]plan.Function{}}
+}
+
+func (a answers) add(others answers) {
+	for name, r := range others.relations {
+		a.relations[name] = r
+	}
+	for name, f := range others.functions {
+		a.functions[name] = f
+	}
+}
+
+// resolve finds for each name as it is written the one that is meant, as PostgreSQL would: of relations the first in the
+// path, of functions all, since their arguments decide.
+func (a answers) resolve(relations []plan.RelationName, functions []plan.FunctionName, path []string, m *topology.Map) *plan.Known {
+	known := &plan.Known{
+		Relations: make(map[plan.RelationName]*plan.Relation, len(relations)), Functions: make(map[plan.FunctionName][]plan.Function, len(functions)),
+	}
+	n := names{path: path}
+	for _, written := range relations {
+		known.Relations[written] = nil
+		for _, schema := range n.schemas(written.Schema) {
+			if r := a.relations[plan.RelationName{Schema: schema, Name: written.Name}]; r.Relation != nil {
+				known.Relations[written] = r.under(m)
+				break
+			}
+		}
+	}
+	for _, written := range functions {
+		var overloads []plan.Function
+		for _, schema := range n.schemas(written.Schema) {
+			overloads = append(overloads, a.functions[plan.FunctionName{Schema: schema, Name: written.Name}]...)
+		}
+		known.Functions[written] = overloads
+	}
+	return known
+}
+
+// under returns the relation as it is under this map.
+func (r relation) under(m *topology.Map) *plan.Relation {
+	if m == nil || declared(m.Table(r.Schema, r.Name)) {
+		return r.Relation
+	}
+	reached := r.reached(m)
+	if reached == "" {
+		return r.Relation
+	}
+	reaching := *r.Relation
+	reaching.ReachesDeclared, reaching.Reaches = true, reached
+	return &reaching
+}
+
+// reached returns the first thing reached that the home shard alone does not have, empty if there is none.
+func (r relation) reached(m *topology.Map) string {
+	home := Home(m)
+	for _, name := range r.reaches {
+		t := m.Table(name.Schema, name.Name)
+		place, keyspace := m.LocateSchema(name.Schema)
+		if declared(t) || t != nil && t.Shard() != home || keyspace != nil && place.Shard != home {
+			return name.String()
+		}
+	}
+	if r.opaque != "" && hasSharded(m) {
+		return r.opaque
+	}
+	return ""
+}
+
+// declared: its rows are not all on one shard, or on more than one.
+func declared(t *topology.Table) bool {
+	return t != nil && (t.Kind() == topology.Sharded || t.Kind() == topology.Reference)
+}
+
+func hasSharded(m *topology.Map) bool {
+	for _, t := range m.Tables() {
+		if t.Kind() == topology.Sharded {
+			return true
+		}
+	}
+	return false
+}
+
+// kept is the memory. When it is full, any name makes room for a new one: it costs a round trip to read it again.
+type kept struct {
+	answers
+	limit int
+}
+
+func newKept(limit int) kept { return kept{newAnswers(), limit} }
+
+func (k *kept) clear() { k.answers = newAnswers() }
+
+// find returns what is there of the wanted, and the names of the rest.
+func (k *kept) find(wanted names) (found answers, missing names) {
+	found = newAnswers()
+	for _, name := range wanted.relations {
+		if r, known := k.relations[name]; known {
+			found.relations[name] = r
+		} else {
+			missing.relations = append(missing.relations, name)
+		}
+	}
+	for _, name := range wanted.functions {
+		if f, known := k.functions[name]; known {
+			found.functions[name] = f
+		} else {
+			missing.functions = append(missing.functions, name)
+		}
+	}
+	return found, missing
+}
+
+func (k *kept) add(read answers) {
+	k.answers.add(read)
+	shrink(k.relations, k.limit)
+	shrink(k.functions, k.limit)
+}
+
+// shrink removes whatever comes first in the map's own order, which is different each time.
+func shrink[K comparable, V any](m map[K]V, limit int) {
+	for k := range m {
+		if len(m) <= limit {
+			return
+		}
+		delete(m, k)
+	}
+}

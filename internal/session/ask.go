@@ -1,0 +1,108 @@
+package session
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// answer is what a backend said to a statement of the session's own.
+type answer struct {
+	rows    [][]string // NULL is empty
+	failure *wire.Fields
+	// params are the types of the parameters, if they were asked for.
+	params []uint32
+}
+
+// ask runs a statement on the attached backend, outside the client's sight but for notices of parameters, and waits.
+func (s *session) ask(sql string) (answer, error) {
+	return s.exchange(wire.AppendQuery(nil, sql))
+}
+
+// askParams runs a statement with parameters.
+func (s *session) askParams(sql string, oids []uint32, formats []int16, values [][]byte) (answer, error) {
+	out := wire.AppendParse(nil, "", sql, oids)
+	out = wire.AppendBind(out, "", "", formats, values, nil)
+	out = wire.AppendExecute(out, "", 0)
+	return s.exchange(wire.AppendSync(out))
+}
+
+// askTypes lets the server say of which types a statement's parameters are.
+func (s *session) askTypes(text string, oids []uint32) (answer, error) {
+	out := wire.AppendParse(nil, "", text, oids)
+	out = wire.AppendDescribe(out, 'S', "")
+	return s.exchange(wire.AppendSync(out))
+}
+
+// exchange writes messages and reads up to ReadyForQuery.
+func (s *session) exchange(out []byte) (answer, error) {
+	s.state.unnamed = nil
+	conn := s.backend.Conn()
+	if _, err := conn.Write(out); err != nil {
+		return answer{}, fmt.Errorf("write to shard %q: %w", s.backend.ShardName(), err)
+	}
+	var a answer
+	var header [wire.HeaderSize]byte
+	for {
+		if _, err := io.ReadFull(conn, header[:]); err != nil {
+			return answer{}, fmt.Errorf("read from shard %q: %w", s.backend.ShardName(), err)
+		}
+		kind, size, err := wire.Frame(header[:])
+		if err != nil {
+			return answer{}, err
+		}
+		message := make([]byte, size)
+		copy(message, header[:])
+		if _, err := io.ReadFull(conn, message[wire.HeaderSize:]); err != nil {
+			return answer{}, fmt.Errorf("read from shard %q: %w", s.backend.ShardName(), err)
+		}
+		if kind == wire.RespReadyForQuery {
+			return a, nil
+		}
+		if err := s.note(&a, kind, message); err != nil {
+			return answer{}, err
+		}
+	}
+}
+
+func (s *session) note(a *answer, kind byte, message []byte) error {
+	switch kind {
+	case wire.RespDataRow:
+		row, err := wire.DecodeDataRow(wire.Body(message))
+		if err != nil {
+			return err
+		}
+		values := make([]string, row.Count())
+		for i, v := range row.Values() {
+			values[i] = string(v)
+		}
+		a.rows = append(a.rows, values)
+	case wire.RespParameterDescription:
+		oids, err := wire.DecodeParameterDescription(wire.Body(message))
+		if err != nil {
+			return err
+		}
+		for i := range oids.Count() {
+			a.params = append(a.params, oids.At(i))
+		}
+	case wire.RespError:
+		fields, err := wire.DecodeError(wire.Body(message))
+		if err != nil {
+			return err
+		}
+		if a.failure == nil {
+			a.failure = &fields
+		}
+	case wire.RespParameterStatus:
+		s.noteAsked(message)
+	}
+	return nil
+}
+
+// noteAsked passes on a parameter's new value, if it is one that the client was not told yet.
+func (s *session) noteAsked(message []byte) {
+	if s.noteParameter(message) && s.ready {
+		s.out = append(s.out, message...)
+	}
+}

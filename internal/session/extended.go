@@ -1,0 +1,345 @@
+package session
+
+import (
+	"bytes"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// maxUnit is how many bytes of a unit are gathered before they are sent on without waiting for its end.
+const maxUnit = 64 << 10
+
+// extended takes one message of the extended protocol.
+func (s *session) extended(kind byte, body []byte) error {
+	var refused *pgerr.Error
+	switch kind {
+	case wire.MsgParse:
+		refused = s.parse(body)
+	case wire.MsgBind:
+		refused = s.bind(body)
+	case wire.MsgDescribe:
+		refused = s.describe(body)
+	case wire.MsgExecute:
+		refused = s.execute(body)
+	default:
+		refused = s.closeNamed(body)
+	}
+	if refused != nil {
+		s.refuse(refused)
+		return s.flush() // at once: the client may wait for it without a Sync
+	}
+	s.unitBytes += len(body)
+	if s.unitBytes > maxUnit && s.needsServer() {
+		return s.flush()
+	}
+	return nil
+}
+
+// parse prepares a statement.
+func (s *session) parse(body []byte) *pgerr.Error {
+	m, err := wire.DecodeParse(body)
+	if err != nil {
+		return asError(err)
+	}
+	st, refused := s.newStatement(&m)
+	if refused != nil {
+		return refused
+	}
+	if st.name == "" {
+		s.unnamed = nil // whatever becomes of the new one
+	}
+	if refused := s.plan(st); refused != nil {
+		return refused
+	}
+	if st.planned.unreadable || len(st.planned.plan.Statements) > 1 {
+		s.ops = append(s.ops, op{kind: opProbe, data: []byte(st.text)})
+		return nil
+	}
+	only := st.single()
+	if only != nil && s.currentStatus() == statusFailed && !endsFailure(only) {
+		return inFailedTransaction
+	}
+	if only != nil && only.Refusal != nil {
+		return only.Refusal
+	}
+	st.epoch = s.contextEpoch
+	s.keepStatement(st)
+	if only == nil || s.mayBeLocal(only) {
+		s.addLocal(parseComplete)
+		return nil
+	}
+	if len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute {
+		s.addLocal(parseComplete) // its text is made anew each time
+		return nil
+	}
+	s.ops = append(s.ops, op{kind: opParse, statement: st})
+	return nil
+}
+
+// endsFailure says whether PostgreSQL takes a statement in a transaction that has failed.
+func endsFailure(st *plan.Statement) bool {
+	return st.Command == plan.Commit || st.Command == plan.Rollback || st.Command == plan.RollbackTo
+}
+
+// newStatement makes the statement that a Parse asks for; one that is just like the unnamed one before it is used again.
+func (s *session) newStatement(m *wire.Parse) (*statement, *pgerr.Error) {
+	switch u := s.unnamed; {
+	case len(m.Name) == 0:
+		if u != nil && u.text == string(m.Query) && sameOIDs(u.oids, m) {
+			return u, nil
+		}
+	case s.statements[string(m.Name)] != nil:
+		return nil, pgerr.New(pgerr.DuplicatePrepared, "prepared statement \"%s\" already exists", m.Name)
+	case len(s.statements) >= maxStatements:
+		return nil, pgerr.New(pgerr.ProgramLimitExceeded, "too many prepared statements").
+			WithDetail("A session may have %d.", maxStatements).WithHint("Close or deallocate those that are not needed.")
+	}
+	st := &statement{name: string(m.Name), text: string(m.Query)}
+	for i := range m.OIDCount() {
+		st.oids = append(st.oids, m.OID(i))
+	}
+	return st, nil
+}
+
+func sameOIDs(oids []uint32, m *wire.Parse) bool {
+	if len(oids) != m.OIDCount() {
+		return false
+	}
+	for i, oid := range oids {
+		if m.OID(i) != oid {
+			return false
+		}
+	}
+	return true
+}
+
+// plan finds a statement's plan; it is kept for as long as nothing changes that it depends on.
+func (s *session) plan(st *statement) *pgerr.Error {
+	s.refreshContext()
+	if st.planned != nil && st.contextKey == string(s.contextKey) {
+		return nil
+	}
+	p, refused := s.planFor([]byte(st.text))
+	if refused != nil {
+		return refused
+	}
+	st.planned, st.contextKey = p, string(s.contextKey)
+	return nil
+}
+
+func (s *session) keepStatement(st *statement) {
+	if st.name == "" {
+		s.unnamed = st
+		return
+	}
+	if s.statements == nil {
+		s.statements = map[string]*statement{}
+	}
+	s.statements[st.name] = st
+}
+
+// mayBeLocal says whether a statement is one that the session can run itself, so that no server has to know its text.
+func (s *session) mayBeLocal(st *plan.Statement) bool {
+	switch st.Command {
+	case plan.Begin, plan.Commit, plan.Rollback, plan.Savepoint, plan.ReleaseSavepoint, plan.RollbackTo,
+		plan.Deallocate, plan.DiscardAll, plan.ResetAll, plan.ResetVariable:
+		return true
+	case plan.SetVariable:
+		return s.tx.open || setsOurs(st)
+	default:
+		return false
+	}
+}
+
+// bind makes a portal.
+func (s *session) bind(body []byte) *pgerr.Error {
+	var err error
+	if s.bindMessage, err = wire.DecodeBind(body); err != nil {
+		return asError(err)
+	}
+	m := &s.bindMessage // the session's own, so that it need not be made each time
+	st, refused := s.findStatement(m.Statement)
+	if refused != nil {
+		return refused
+	}
+	if refused := s.plan(st); refused != nil {
+		return refused
+	}
+	only := st.single()
+	if only == nil {
+		return s.bindLocal(st, m)
+	}
+	if only.Refusal != nil {
+		return only.Refusal
+	}
+	if s.mayBeLocal(only) && s.backend == nil && !s.needsServer() || only.Command == plan.Deallocate || setsOurs(only) {
+		return s.bindLocal(st, m)
+	}
+	if s.currentStatus() == statusFailed && s.backend == nil {
+		return inFailedTransaction
+	}
+	src := source{statement: st, bind: m}
+	if refused := s.routeTo(only, src); refused != nil {
+		return refused
+	}
+	run := st
+	if !only.Plain {
+		if run, refused = s.rewritten(st, only, src); refused != nil {
+			return refused
+		}
+	}
+	s.keepPortal(m.Portal, portal{statement: run})
+	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail()})
+	return nil
+}
+
+// bindLocal makes a portal that no server knows.
+func (s *session) bindLocal(st *statement, m *wire.Bind) *pgerr.Error {
+	if m.ParamCount() > 0 {
+		return pgerr.New(pgerr.ProtocolViolation, "bind message supplies %d parameters, but prepared statement \"%s\" requires 0", m.ParamCount(), st.name)
+	}
+	s.keepPortal(m.Portal, portal{statement: st, local: true})
+	s.addLocal(bindComplete)
+	return nil
+}
+
+func (s *session) keepPortal(name []byte, p portal) {
+	if len(name) == 0 {
+		s.current = p
+		return
+	}
+	if s.portals == nil {
+		s.portals = map[string]*portal{}
+	}
+	kept := p
+	s.portals[string(name)] = &kept
+}
+
+// describe tells what a statement or portal takes and gives.
+func (s *session) describe(body []byte) *pgerr.Error {
+	m, err := wire.DecodeDescribe(body)
+	if err != nil {
+		return asError(err)
+	}
+	if m.Kind == 'P' {
+		return s.describePortal(m.Name)
+	}
+	st, refused := s.findStatement(m.Name)
+	if refused != nil {
+		return refused
+	}
+	if refused := s.plan(st); refused != nil {
+		return refused
+	}
+	only := st.single()
+	if only == nil || s.mayBeLocal(only) {
+		s.addLocal(append(wire.AppendParameterDescription(nil, nil), noData...))
+		return nil
+	}
+	if only.Refusal != nil {
+		return only.Refusal
+	}
+	if !only.Plain {
+		if st, refused = s.describable(st, only); refused != nil {
+			return refused
+		}
+	}
+	s.ops = append(s.ops, op{kind: opDescribeStatement, statement: st})
+	return nil
+}
+
+func (s *session) describePortal(name []byte) *pgerr.Error {
+	p, refused := s.findPortal(name)
+	if refused != nil {
+		if s.backend != nil { // a cursor of DECLARE is a portal too
+			s.ops = append(s.ops, op{kind: opDescribePortal, portal: name})
+			return nil
+		}
+		return refused
+	}
+	if p.local {
+		s.addLocal(noData)
+		return nil
+	}
+	s.ops = append(s.ops, op{kind: opDescribePortal, portal: name})
+	return nil
+}
+
+// execute runs a portal.
+func (s *session) execute(body []byte) *pgerr.Error {
+	m, err := wire.DecodeExecute(body)
+	if err != nil {
+		return asError(err)
+	}
+	p, refused := s.findPortal(m.Portal)
+	if refused != nil {
+		if s.backend != nil {
+			s.ops = append(s.ops, op{kind: opExecute, portal: m.Portal, maxRows: m.MaxRows})
+			return nil
+		}
+		return refused
+	}
+	if p.local {
+		return s.executeLocal(p.statement)
+	}
+	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tag: p.statement.tag, makes: p.statement.makes})
+	if len(p.statement.edits) > 0 {
+		last := &s.ops[len(s.ops)-1]
+		last.data, last.edits = []byte(p.statement.text), p.statement.edits
+	}
+	return nil
+}
+
+// executeLocal runs what the session runs itself.
+func (s *session) executeLocal(st *statement) *pgerr.Error {
+	only := st.single()
+	if only == nil {
+		s.addLocal(wire.AppendEmptyQuery(nil))
+		return nil
+	}
+	done, tag, refused := s.runLocal(only, func() string { return st.text[only.Start:only.End] })
+	if refused != nil {
+		return refused
+	}
+	if !done {
+		return pgerr.New(pgerr.FeatureNotSupported, "%s is not supported at this place of a pipeline", only.Name).
+			WithHint("Send a Sync before it.")
+	}
+	s.addLocal(wire.AppendCommandComplete(nil, tag))
+	return nil
+}
+
+// closeNamed closes a statement or portal; it is no error if there is none.
+func (s *session) closeNamed(body []byte) *pgerr.Error {
+	m, err := wire.DecodeClose(body)
+	if err != nil {
+		return asError(err)
+	}
+	if m.Kind == 'S' {
+		if len(m.Name) == 0 {
+			s.unnamed = nil
+		} else {
+			delete(s.statements, string(m.Name))
+		}
+		s.addLocal(closeComplete)
+		return nil
+	}
+	p, _ := s.findPortal(m.Name)
+	s.dropPortal(m.Name)
+	if s.backend == nil && !s.needsServer() || p != nil && p.local {
+		s.addLocal(closeComplete)
+		return nil
+	}
+	s.ops = append(s.ops, op{kind: opClosePortal, portal: bytes.Clone(m.Name)})
+	return nil
+}
+
+func (s *session) dropPortal(name []byte) {
+	if len(name) == 0 {
+		s.current = portal{}
+		return
+	}
+	delete(s.portals, string(name))
+}

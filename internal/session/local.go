@@ -1,0 +1,288 @@
+package session
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+var inFailedTransaction = pgerr.New(pgerr.InFailedTransaction, "current transaction is aborted, commands ignored until end of transaction block")
+
+// setsOurs says whether a statement sets or resets a parameter of the router.
+func setsOurs(st *plan.Statement) bool {
+	return (st.Command == plan.SetVariable || st.Command == plan.ResetVariable) && len(st.Settings) > 0 && isOurs(st.Settings[0].Name)
+}
+
+// isOurs says whether a parameter is the router's.
+func isOurs(name string) bool { return strings.HasPrefix(name, "cleave.") }
+
+// runLocal does what the session can do by itself: transactions that no shard knows of yet, and what only the session
+// knows. It returns the command tag if it did anything.
+func (s *session) runLocal(st *plan.Statement, text func() string) (done bool, tag string, refused *pgerr.Error) {
+	if st.Command == plan.Pass {
+		return false, "", nil
+	}
+	if st.Command == plan.Deallocate {
+		return s.deallocate(st)
+	}
+	if setsOurs(st) {
+		return s.setOurs(st)
+	}
+	if s.backend != nil || s.needsServer() {
+		return false, "", nil
+	}
+	return s.runDetached(st, text)
+}
+
+// runDetached is runLocal for a session without a backend.
+func (s *session) runDetached(st *plan.Statement, text func() string) (done bool, tag string, refused *pgerr.Error) {
+	if s.tx.failed && st.Command != plan.Commit && st.Command != plan.Rollback && st.Command != plan.RollbackTo {
+		return false, "", inFailedTransaction
+	}
+	switch st.Command {
+	case plan.Begin:
+		return true, s.beginLocal(st, text()), nil
+	case plan.Commit, plan.Rollback:
+		return s.endLocal(st)
+	case plan.Savepoint, plan.ReleaseSavepoint, plan.RollbackTo:
+		return s.savepointLocal(st, text)
+	case plan.SetVariable:
+		if s.tx.open {
+			return s.deferSetting(st, text())
+		}
+	case plan.ResetVariable, plan.ResetAll:
+		return s.resetLocal(st, text())
+	case plan.DiscardAll:
+		return s.discardAll()
+	default: // a server's business
+	}
+	return false, "", nil
+}
+
+// beginLocal opens a transaction that a shard hears of with the first statement that needs one.
+func (s *session) beginLocal(st *plan.Statement, text string) string {
+	if s.tx.open {
+		s.addLocal(wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.ActiveTransaction, "there is already a transaction in progress")))
+	} else {
+		s.tx = transaction{open: true, begin: text}
+		s.log.reset()
+	}
+	return st.Name
+}
+
+// endLocal ends a transaction that no shard has heard of.
+func (s *session) endLocal(st *plan.Statement) (done bool, tag string, refused *pgerr.Error) {
+	tag = "ROLLBACK"
+	if st.Command == plan.Commit && !s.tx.failed {
+		tag = "COMMIT"
+	}
+	if !s.tx.open {
+		if st.Transaction.Chain {
+			return false, "", pgerr.New(pgerr.NoActiveTransaction, "%s AND CHAIN can only be used in transaction blocks", tag)
+		}
+		s.addLocal(wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.NoActiveTransaction, "there is no transaction in progress")))
+		return true, tag, nil
+	}
+	if tag == "COMMIT" {
+		s.keepSettings()
+	} else {
+		s.takeBackParameters()
+	}
+	s.log.reset()
+	s.contextChanged()
+	begin := s.tx.begin
+	s.endTransaction()
+	if st.Transaction.Chain {
+		s.tx = transaction{open: true, begin: begin}
+	}
+	return true, tag, nil
+}
+
+func (s *session) savepointLocal(st *plan.Statement, text func() string) (done bool, tag string, refused *pgerr.Error) {
+	if !s.tx.open {
+		return false, "", pgerr.New(pgerr.NoActiveTransaction, "%s can only be used in transaction blocks", st.Name)
+	}
+	name, found := st.Transaction.Savepoint, true
+	switch st.Command {
+	case plan.Savepoint:
+		s.log.savepoint(name)
+		tag = "SAVEPOINT"
+	case plan.ReleaseSavepoint:
+		found, tag = s.log.release(name), "RELEASE"
+	default:
+		found, tag = s.log.rollbackTo(name), "ROLLBACK"
+	}
+	if !found {
+		return false, "", pgerr.New(pgerr.InvalidSavepoint, "savepoint \"%s\" does not exist", name)
+	}
+	s.tx.failed = false
+	s.contextChanged()
+	s.tx.deferred = append(s.tx.deferred, text())
+	if st.Command == plan.RollbackTo && s.reportedBefore != nil {
+		return true, tag, s.rehearse()
+	}
+	return true, tag, nil
+}
+
+// deferSetting takes a SET inside a transaction that no shard has heard of. A shard says at once whether it is right; the
+// one that will run the transaction hears of it with the first statement.
+func (s *session) deferSetting(st *plan.Statement, text string) (done bool, tag string, refused *pgerr.Error) {
+	if refused := s.rehearse(text); refused != nil {
+		return false, "", refused
+	}
+	s.log.record(st)
+	s.contextChanged()
+	s.tx.deferred = append(s.tx.deferred, text)
+	return true, "SET", nil
+}
+
+// rehearse runs what was put off, and more, on some shard, and undoes it there: so what is wrong is known, and what servers
+// report of parameters.
+func (s *session) rehearse(more ...string) *pgerr.Error {
+	open := s.tx
+	s.tx.open = false
+	err := s.attach()
+	s.tx = open
+	if err != nil {
+		return asError(err)
+	}
+	var failure *wire.Fields
+	statements := slices.Concat([]string{s.tx.begin}, s.tx.deferred, more, []string{"ROLLBACK"})
+	for i, sql := range statements {
+		s.unheard = i == len(statements)-1
+		a, err := s.ask(sql)
+		if err != nil {
+			s.unheard = false
+			return s.askFailed(a, err)
+		}
+		if failure == nil {
+			failure = a.failure
+		}
+	}
+	s.unheard = false
+	s.status = statusIdle
+	_ = s.settle()
+	if failure != nil {
+		return failure.PGError()
+	}
+	return nil
+}
+
+// resetLocal gives parameters the values that the session began with, which the server cannot know.
+func (s *session) resetLocal(st *plan.Statement, text string) (done bool, tag string, refused *pgerr.Error) {
+	if s.tx.open {
+		for _, e := range st.Settings {
+			if _, had := s.base.find(e.Name); had {
+				return false, "", resetInTransaction
+			}
+		}
+		if st.Command == plan.ResetAll && !s.base.onlyName() {
+			return false, "", resetInTransaction
+		}
+		return s.deferSetting(st, text)
+	}
+	s.log.record(st)
+	wanted := s.log.apply(s.settings, s.base, true)
+	s.log.reset()
+	if err := s.attach(); err != nil {
+		return false, "", asError(err)
+	}
+	if st.Command == plan.ResetVariable {
+		if _, had := s.base.find(st.Settings[0].Name); !had { // the server says whether there is such a parameter
+			a, err := s.ask(text)
+			if err != nil || a.failure != nil {
+				return false, "", s.askFailed(a, err)
+			}
+			s.settings, s.state.settings = wanted, wanted
+			s.contextChanged()
+			_ = s.settle()
+			return true, st.Name, nil
+		}
+	}
+	if err := s.apply(s.state.settings, wanted); err != nil {
+		return false, "", asError(err)
+	}
+	s.settings, s.state.settings = wanted, wanted
+	s.contextChanged()
+	_ = s.settle()
+	return true, st.Name, nil
+}
+
+// askFailed ends a question that got no good answer.
+func (s *session) askFailed(a answer, err error) *pgerr.Error {
+	if err != nil {
+		s.drop(err.Error())
+		return pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+	}
+	_ = s.settle()
+	return a.failure.PGError()
+}
+
+var resetInTransaction = pgerr.New(pgerr.FeatureNotSupported, "RESET of a parameter that was given at connection start is not supported inside a transaction block").
+	WithDetail("The value to go back to is the session's, and the server does not know it.").WithHint("Use SET with the value, or RESET outside the transaction.")
+
+// discardAll makes the session as it was when it began.
+func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {
+	if s.tx.open {
+		return false, "", pgerr.New(pgerr.ActiveTransaction, "DISCARD ALL cannot run inside a transaction block")
+	}
+	clear(s.statements)
+	s.unnamed = nil
+	clear(s.temporary)
+	s.settings = s.base
+	s.contextChanged()
+	for shard := range s.pinnedShards() {
+		s.unpin(shard, "DISCARD ALL")
+	}
+	// Whatever parameters the client was told have to be told anew.
+	if err := s.attach(); err != nil {
+		return false, "", asError(err)
+	}
+	s.hearParameters()
+	_ = s.settle()
+	return true, "DISCARD ALL", nil
+}
+
+// deallocate forgets prepared statements; on backends they stay for others.
+func (s *session) deallocate(st *plan.Statement) (done bool, tag string, refused *pgerr.Error) {
+	if s.currentStatus() == statusFailed {
+		return false, "", inFailedTransaction
+	}
+	if st.Prepared.All {
+		clear(s.statements)
+		return true, "DEALLOCATE ALL", nil
+	}
+	if s.statements[st.Prepared.Name] == nil {
+		return false, "", errNoStatement(st.Prepared.Name)
+	}
+	delete(s.statements, st.Prepared.Name)
+	return true, "DEALLOCATE", nil
+}
+
+// setOurs sets a parameter of the router itself.
+func (s *session) setOurs(st *plan.Statement) (done bool, tag string, refused *pgerr.Error) {
+	if s.currentStatus() == statusFailed {
+		return false, "", inFailedTransaction
+	}
+	e := st.Settings[0]
+	if e.Name != "cleave.pool_mode" {
+		return false, "", pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.Name).
+			WithHint("The router has cleave.pool_mode.")
+	}
+	if e.Local {
+		return false, "", pgerr.New(pgerr.FeatureNotSupported, "SET LOCAL is not supported for %s", e.Name)
+	}
+	mode := s.server.config.Mode
+	if !e.Default && len(e.Values) == 1 {
+		mode = Mode(strings.ToLower(e.Values[0]))
+	}
+	if mode != TransactionMode && mode != SessionMode {
+		return false, "", pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", e.Name, strings.Join(e.Values, ", ")).
+			WithHint("Available values: transaction, session.")
+	}
+	s.poolMode = mode
+	return true, st.Name, nil
+}

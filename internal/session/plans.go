@@ -1,0 +1,305 @@
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/cleavedb/cleave/internal/catalog"
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/observe"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// planned is a plan with its statistics.
+type planned struct {
+	plan     *plan.Plan
+	stats    *observe.Statement
+	resolved resolved
+	// unreadable: no grammar could make sense of the text; the server says what is wrong with it.
+	unreadable bool
+}
+
+// planner makes plans and keeps them.
+type planner struct {
+	cache   *otter.Cache[string, *planned]
+	catalog *catalog.Catalog
+	stats   *observe.Statements
+}
+
+// maxPlannedText bounds what a kept plan's key may cost.
+const maxPlannedText = 64 << 10
+
+func newPlanner(size int, c *catalog.Catalog, stats *observe.Statements) *planner {
+	return &planner{
+		cache:   otter.Must(&otter.Options[string, *planned]{MaximumSize: size}),
+		catalog: c, stats: stats,
+	}
+}
+
+// planFor returns how a text runs, from the cache if anybody ran one like it. The session's scan has its literals afterwards.
+func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
+	s.refreshContext()
+	if refused := s.seePath(); refused != nil {
+		return nil, refused
+	}
+	if s.foreignEncoding && hasHighByte(text) && !s.readableEncoding() {
+		return nil, errEncoding(s.reported["client_encoding"])
+	}
+	if s.scan.Scan(text, s.standardConforming()) != nil {
+		return unreadablePlan, nil // the server says what is wrong
+	}
+	if s.foreignEncoding && hasHighByte(s.scan.Text) { // the catalogue has such a name in another form
+		return nil, errEncoding(s.reported["client_encoding"])
+	}
+	s.key = append(append(s.key[:0], s.scan.Text...), s.contextKey...)
+	// The cache does not keep the key of a look-up, so it need not be copied.
+	if p, found := s.server.planner.cache.GetIfPresent(unsafe.String(unsafe.SliceData(s.key), len(s.key))); found {
+		return p, nil
+	}
+	return s.makePlan(string(text))
+}
+
+var unreadablePlan = &planned{unreadable: true, plan: &plan.Plan{}, stats: new(observe.Statement)}
+
+// makePlan plans a text that nobody ran yet.
+func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
+	statements, err := facts.Of(text)
+	if err != nil {
+		var refused *pgerr.Error
+		if errors.As(err, &refused) {
+			return nil, refused
+		}
+		return unreadablePlan, nil
+	}
+	context, refused := s.planContext()
+	if refused != nil {
+		return nil, refused
+	}
+	known, refused := s.look(statements, context)
+	if refused != nil {
+		return nil, refused
+	}
+	p := &planned{plan: plan.Make(text, statements, known, context)}
+	p.plan.MarkPlain()
+	key := string(s.key)
+	normalized := key[:len(s.scan.Text)]
+	p.stats = s.server.planner.stats.Entry(sqltext.Fingerprint(s.scan.Text), func() string { return readable(normalized) })
+	if !p.plan.Uncacheable && len(text) <= maxPlannedText {
+		s.server.planner.cache.Set(key, p)
+	}
+	return p, nil
+}
+
+// look asks the catalogue for what the statements name.
+func (s *session) look(statements []facts.Statement, c plan.Context) (*plan.Known, *pgerr.Error) {
+	relations, functions := plan.Wants(statements)
+	if len(relations) == 0 && len(functions) == 0 {
+		return &plan.Known{}, nil
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, catalogTimeout)
+	defer cancel()
+	known, err := s.server.planner.catalog.Look(ctx, relations, functions, c.SearchPath)
+	if err != nil {
+		return nil, pgerr.New(pgerr.CannotConnectNow, "the statement could not be planned").
+			WithDetail("The catalogue could not be read: %s", err).WithHint("It is read from the shard with the lowest number: cleave status shows how that one is.")
+	}
+	return known, nil
+}
+
+const catalogTimeout = 10 * time.Second
+
+func (s *session) planContext() (plan.Context, *pgerr.Error) {
+	m := s.currentMap()
+	home := m.Home()
+	if home == nil {
+		return plan.Context{}, errNoShards
+	}
+	return plan.Context{
+		SearchPath: s.visiblePath, PathIsLocal: s.pathChanged(), Temporary: func(name string) bool { return s.temporary[name] },
+		Literals: s.scan.Literals, Map: m, Home: home.Name(),
+	}, nil
+}
+
+// pathChanged says whether the open transaction has set the search path, or may have.
+func (s *session) pathChanged() bool {
+	return slices.ContainsFunc(s.log.changes, func(c change) bool { return c.all || c.entry.name == "search_path" || isIdentity(c.entry.name) })
+}
+
+// refreshContext computes what a text's meaning depends on besides itself, if that may have changed.
+func (s *session) refreshContext() {
+	epoch := s.server.epoch.Load() + s.server.planner.catalog.Epoch()
+	if len(s.contextKey) > 0 && s.contextEpoch == epoch {
+		return
+	}
+	s.contextEpoch = epoch
+	key := s.contextKey[:0]
+	key = binary.BigEndian.AppendUint64(key, epoch)
+	s.visiblePath = nil
+	key = append(key, strings.Join(s.searchPath(), "\x00")...)
+	key = append(key, "\x00"+s.currentRole()...)
+	if !s.standardConforming() {
+		key = append(key, "\x00escapes"...)
+	}
+	if s.pathChanged() {
+		key = append(key, "\x00local"...)
+	}
+	if e, set := s.effective().find("transform_null_equals"); set {
+		key = append(key, "\x00null="+e.sql...)
+	}
+	for _, name := range slices.Sorted(mapKeys(s.temporary)) {
+		key = append(key, "\x00temp "+name...)
+	}
+	key = append(key, 0)
+	s.contextKey = key
+	encoding := s.reported["client_encoding"]
+	s.foreignEncoding = encoding != "UTF8" && encoding != "SQL_ASCII"
+}
+
+// readableEncoding says whether, in the client's encoding, a byte that looks like ASCII always is.
+func (s *session) readableEncoding() bool {
+	switch s.reported["client_encoding"] {
+	case "SJIS", "SHIFT_JIS_2004", "BIG5", "GBK", "UHC", "GB18030", "JOHAB":
+		return false
+	default:
+		return true
+	}
+}
+
+func hasHighByte(text []byte) bool {
+	return slices.ContainsFunc(text, func(b byte) bool { return b >= utf8.RuneSelf })
+}
+
+func errEncoding(encoding string) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "a statement with names that are not ASCII is not supported with client_encoding %s", encoding).
+		WithDetail("The router compares names with the catalogue's, which are in UTF8.").WithHint("SET client_encoding = 'UTF8'.")
+}
+
+func (s *session) contextChanged() { s.contextKey = s.contextKey[:0] }
+
+// effective are the settings as they are inside the running transaction.
+func (s *session) effective() *settings {
+	if len(s.log.changes) == 0 {
+		return s.settings
+	}
+	return s.log.apply(s.settings, s.base, false)
+}
+
+// searchPath returns the schemas in which names are looked up, "$user" replaced.
+func (s *session) searchPath() []string {
+	path := s.defaults.searchPath
+	if e, set := s.effective().find("search_path"); set {
+		path = e.values
+	}
+	resolved := make([]string, 0, len(path))
+	for _, schema := range path {
+		if schema == "$user" {
+			schema = s.currentRole()
+		}
+		if schema != "" {
+			resolved = append(resolved, schema)
+		}
+	}
+	return resolved
+}
+
+// seePath finds out which schemas of the search path the role may use: PostgreSQL passes over the others, and a name would be
+// taken for another's. With one schema there is nothing to confuse.
+func (s *session) seePath() *pgerr.Error {
+	if s.visiblePath != nil {
+		return nil
+	}
+	if path := s.searchPath(); len(path) < 2 {
+		s.visiblePath = path
+		return nil
+	}
+	if known := s.server.paths.find(string(s.contextKey)); known != nil {
+		s.visiblePath = known
+		return nil
+	}
+	a, refused := s.aside(func() (answer, error) { return s.ask("SELECT pg_catalog.unnest(pg_catalog.current_schemas(false))") })
+	if refused != nil {
+		return refused
+	}
+	if a.failure != nil {
+		return a.failure.PGError()
+	}
+	s.visiblePath = make([]string, 0, len(a.rows))
+	for _, row := range a.rows {
+		s.visiblePath = append(s.visiblePath, row[0])
+	}
+	s.server.paths.keep(string(s.contextKey), s.visiblePath)
+	return nil
+}
+
+// pathCache remembers visible search paths, by everything that they depend on.
+type pathCache struct {
+	mu    sync.Mutex
+	paths map[string][]string
+}
+
+const maxPaths = 1000
+
+func (c *pathCache) find(key string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.paths[key]
+}
+
+func (c *pathCache) keep(key string, path []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.paths == nil || len(c.paths) >= maxPaths {
+		c.paths = map[string][]string{}
+	}
+	c.paths[key] = path
+}
+
+func (s *session) currentRole() string {
+	effective := s.effective()
+	if e, set := effective.find("role"); set && len(e.values) == 1 && !strings.EqualFold(e.values[0], "none") {
+		return e.values[0]
+	}
+	if e, set := effective.find("session_authorization"); set && len(e.values) == 1 {
+		return e.values[0]
+	}
+	return s.user
+}
+
+// standardConforming says whether a backslash in '…' is just a backslash.
+func (s *session) standardConforming() bool {
+	return s.reported["standard_conforming_strings"] != "off"
+}
+
+// sameTables says whether two maps give every statement the same plan: pins and ranges are looked at only when it runs.
+func sameTables(a, b *topology.Map) bool {
+	if a == nil || b == nil || a.TableCount() != b.TableCount() || a.ShardCount() != b.ShardCount() || a.Home() == nil || b.Home() == nil ||
+		a.Home().Name() != b.Home().Name() {
+		return false
+	}
+	for _, t := range a.Tables() {
+		other := b.Table(t.Name().Schema, t.Name().Name)
+		if other == nil || !sameTable(t.Spec(), other.Spec()) {
+			return false
+		}
+	}
+	// Keyspaces of schemas are looked up by the planner.
+	return slices.EqualFunc(a.Keyspaces(), b.Keyspaces(), func(x, y *topology.Keyspace) bool {
+		return x == y || x.Name() == y.Name() && x.Strategy() == y.Strategy() && x.Strategy() != topology.BySchema
+	})
+}
+
+func sameTable(a, b topology.TableSpec) bool {
+	return a.Kind == b.Kind && a.Keyspace == b.Keyspace && a.Shard == b.Shard && slices.Equal(a.Key, b.Key)
+}

@@ -1,0 +1,518 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// relayBuffer is how much of a backend's answer is passed on at a time.
+const relayBuffer = 16 << 10
+
+var relayBuffers = sync.Pool{New: func() any { return new([relayBuffer]byte) }}
+
+// errDesync says that a backend sent something that it was not asked for.
+var errDesync = errors.New("the server's answer does not fit what was asked")
+
+// receive relays replies until all that is owed has come.
+func (s *session) receive() error {
+	pooled := relayBuffers.Get().(*[relayBuffer]byte)
+	defer relayBuffers.Put(pooled)
+	buf, filled := pooled[:], 0
+	s.relayed = 0
+	s.giveLocal()
+	for s.head < len(s.expects) {
+		n, err := s.backend.Conn().Read(buf[filled:])
+		if n == 0 && err != nil {
+			return s.lostReply(err)
+		}
+		s.relayed += int64(n)
+		taken, err := s.digest(buf[:filled+n])
+		if err != nil {
+			return err
+		}
+		filled = copy(buf, buf[taken:filled+n])
+		if filled == len(buf) { // a message that must be seen whole is longer
+			buf = append(buf, make([]byte, len(buf))...)
+		}
+		if s.copying {
+			if err := s.copyIn(); err != nil {
+				return err
+			}
+		}
+	}
+	if filled > 0 && s.backend != nil {
+		return s.lost(errDesync)
+	}
+	return s.settle()
+}
+
+// digest looks at the messages in a chunk and passes on what is the client's. It returns how much it is done with; the rest
+// is the beginning of a message that has to be seen whole.
+func (s *session) digest(chunk []byte) (taken int, err error) {
+	from := 0 // where the part to pass on begins
+	at := min(s.passing, len(chunk))
+	s.passing -= at
+	if s.passingHide {
+		from = at
+	}
+	for at < len(chunk) {
+		kind, size, err := wire.Frame(chunk[at:])
+		if err != nil {
+			return 0, s.broken(chunk[from:at], fmt.Errorf("%w: %w", errDesync, err))
+		}
+		rest := len(chunk) - at
+		if size == 0 || size > rest && mustBeWhole(kind) {
+			break
+		}
+		message := chunk[at:min(at+size, len(chunk))]
+		show, err := s.reply(kind, message)
+		if err != nil {
+			return 0, s.broken(chunk[from:at], err)
+		}
+		if !show {
+			s.out = append(append(s.out, chunk[from:at]...), s.instead...)
+			s.instead = s.instead[:0]
+			from = at + len(message)
+		}
+		if size > rest {
+			s.passing, s.passingHide = size-rest, !show
+		}
+		at += len(message)
+		if s.headIsLocal() {
+			s.out = append(s.out, chunk[from:at]...)
+			from = at
+			s.giveLocal()
+		}
+	}
+	if at == len(chunk) && s.head == len(s.expects) {
+		// The next one can have the backend while the client is being told.
+		if err := s.settle(); err != nil {
+			return 0, err
+		}
+	}
+	return at, s.pass(chunk[from:at])
+}
+
+// broken passes on what came before a message that makes no sense, and gives the backend up.
+func (s *session) broken(before []byte, err error) error {
+	s.out = append(s.out, before...)
+	return s.lost(err)
+}
+
+// pass writes to the client, without copying if nothing waits before it.
+func (s *session) pass(part []byte) error {
+	if len(s.out) > 0 {
+		s.out = append(s.out, part...)
+		part = nil
+	}
+	if err := s.write(); err != nil {
+		return s.clientGone(err)
+	}
+	if len(part) == 0 {
+		return nil
+	}
+	if _, err := s.conn.Write(part); err != nil {
+		return s.clientGone(fmt.Errorf("write to the client: %w", err))
+	}
+	return nil
+}
+
+// clientGone: a backend that is in the middle of something for a client that is gone is of no use to anybody.
+func (s *session) clientGone(err error) error {
+	if s.backend != nil {
+		s.drop("the client is gone")
+	}
+	return err
+}
+
+// mustBeWhole says whether a message is looked into.
+func mustBeWhole(kind byte) bool {
+	switch kind {
+	case wire.RespError, wire.RespNotice, wire.RespParameterStatus, wire.RespReadyForQuery, wire.RespCommandComplete, wire.RespCopyIn:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *session) headIsLocal() bool {
+	return s.head < len(s.expects) && s.expects[s.head].kind == expectLocal
+}
+
+// giveLocal tells the client what the session itself answers, as far as its turn has come.
+func (s *session) giveLocal() {
+	for s.headIsLocal() {
+		s.out = append(s.out, s.ops[s.expects[s.head].op].data...)
+		s.head++
+	}
+}
+
+// reply sees one message of the backend and says whether the client is to see it.
+func (s *session) reply(kind byte, message []byte) (show bool, err error) {
+	if s.head >= len(s.expects) {
+		return s.unasked(kind, message)
+	}
+	e := &s.expects[s.head]
+	switch kind {
+	case wire.RespDataRow, wire.RespCopyData:
+		return !e.hidden, nil
+	case wire.RespError:
+		return s.replyError(e, message)
+	case wire.RespNotice:
+		return !e.hidden, nil
+	case wire.RespParameterStatus:
+		s.unheard = e.hidden && e.kind == expectQuery // the rehearsal has told it
+		show = s.noteParameter(message)
+		s.unheard = false
+		return show, nil
+	case wire.RespNotification:
+		return true, nil
+	case wire.RespReadyForQuery:
+		return s.replyReady(e, message)
+	case wire.RespCommandComplete, wire.RespEmptyQuery:
+		return s.replyComplete(e, kind, message)
+	case wire.RespPortalSuspended:
+		return s.advance(e, expectExecute)
+	case wire.RespParseComplete:
+		return s.replyParsed(e)
+	case wire.RespBindComplete:
+		return s.advance(e, expectBind)
+	case wire.RespCloseComplete:
+		return s.advance(e, expectClose)
+	case wire.RespRowDescription, wire.RespNoData:
+		if e.kind == expectDescribe {
+			return s.advance(e, expectDescribe)
+		}
+		return !e.hidden, nil
+	case wire.RespParameterDescription, wire.RespCopyOut, wire.RespCopyDone:
+		return !e.hidden, nil
+	case wire.RespCopyIn:
+		s.copying = true
+		s.forgetSync()
+		return !e.hidden, nil
+	default:
+		return false, fmt.Errorf("%w: message %q", errDesync, kind)
+	}
+}
+
+// forgetSync: a server that waits for COPY data passes over a Sync that came with the statement, and waits for another one
+// after the data.
+func (s *session) forgetSync() {
+	if last := len(s.expects) - 1; last > s.head && s.expects[last].kind == expectSync {
+		s.expects = s.expects[:last]
+		s.ops = s.ops[:len(s.ops)-1]
+	}
+}
+
+// unasked handles what a server may say at any time.
+func (s *session) unasked(kind byte, message []byte) (show bool, err error) {
+	switch kind {
+	case wire.RespParameterStatus:
+		return s.noteParameter(message), nil
+	case wire.RespNotice, wire.RespNotification:
+		return true, nil
+	case wire.RespError:
+		return s.replyError(nil, message)
+	default:
+		return false, fmt.Errorf("%w: message %q", errDesync, kind)
+	}
+}
+
+// advance ends a reply.
+func (s *session) advance(e *expect, kind expectKind) (show bool, err error) {
+	if e.kind != kind {
+		return false, errDesync
+	}
+	s.head++
+	return !e.hidden, nil
+}
+
+func (s *session) replyParsed(e *expect) (show bool, err error) {
+	if e.prepared != nil {
+		e.prepared.confirmed = true
+	}
+	if e.kind == expectProbe {
+		// PostgreSQL reads what the router's grammar cannot: nothing is known of it, so it must not run.
+		s.instead = wire.AppendError(s.instead, unreadable)
+		s.head++
+		return false, nil
+	}
+	return s.advance(e, expectParse)
+}
+
+var unreadable = pgerr.New(pgerr.FeatureNotSupported, "the router cannot read this statement").
+	WithDetail("The server accepts it, but its grammar is newer or older than the router's, so the router cannot tell which tables it uses.").
+	WithHint("Write it in another way.")
+
+func (s *session) replyReady(e *expect, message []byte) (show bool, err error) {
+	if e.kind != expectQuery && e.kind != expectSync || len(message) != wire.HeaderSize+1 {
+		return false, errDesync
+	}
+	s.status = message[wire.HeaderSize]
+	s.head++
+	if e.hidden {
+		return false, nil
+	}
+	s.unsynced = false
+	if s.status == statusIdle {
+		s.transactionOver()
+	}
+	return true, nil
+}
+
+func (s *session) replyComplete(e *expect, kind byte, message []byte) (show bool, err error) {
+	if e.kind != expectQuery && e.kind != expectExecute {
+		return false, errDesync
+	}
+	if !e.hidden {
+		s.completed(e, kind, message)
+	}
+	show = !e.hidden
+	if tag := s.tagOf(e); show && tag != "" {
+		s.instead = wire.AppendCommandComplete(s.instead, tag)
+		show = false
+	}
+	if e.prepared != nil {
+		e.prepared.confirmed = true
+	}
+	if e.kind == expectExecute {
+		s.head++
+	} else {
+		e.next++
+	}
+	return show, nil
+}
+
+func (s *session) tagOf(e *expect) string {
+	if e.op < 0 {
+		return ""
+	}
+	return s.ops[e.op].tag
+}
+
+// completed notes what follows from a statement's success.
+func (s *session) completed(e *expect, kind byte, message []byte) {
+	var tag []byte
+	if kind == wire.RespCommandComplete {
+		tag, _ = wire.DecodeCommandComplete(wire.Body(message))
+	}
+	p, st := s.ran(e)
+	if p == nil {
+		return
+	}
+	s.observe(p, wire.CommandRows(tag), false)
+	if st != nil && !st.Plain {
+		s.succeeded(st, e, tag)
+	}
+}
+
+// replyError handles an error of the server.
+func (s *session) replyError(e *expect, message []byte) (show bool, err error) {
+	fields, err := wire.DecodeError(wire.Body(message))
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errDesync, err)
+	}
+	if isFatal(fields) { // the end of the stream follows
+		s.fatal = &fields
+		return false, nil
+	}
+	if e == nil {
+		return false, errDesync
+	}
+	s.copying = false
+	s.staleStatement(e, fields)
+	s.failed(e)
+	switch e.kind {
+	case expectQuery:
+		if e.hidden && !s.suppress {
+			// The first error of what was put off. The transaction has failed on the server, so the rest fails there too, with
+			// errors that tell nothing new.
+			s.suppress = true
+			return true, nil
+		}
+		return s.showError(e, fields)
+	case expectPoison:
+		failure := s.ops[e.op].failure
+		s.instead = wire.AppendError(s.instead, failure)
+		s.server.countRefusal(failure)
+		s.skipToSync()
+		return false, nil
+	default:
+		show, err = s.showError(e, fields)
+		s.suppress = s.suppress || e.hidden // what the client asked for fails of the same
+		s.skipToSync()
+		return show, err
+	}
+}
+
+// showError passes an error on; if the server saw another text than the client wrote, its place is that in the client's.
+func (s *session) showError(e *expect, fields wire.Fields) (show bool, err error) {
+	var edited []byte
+	var edits []edit
+	switch {
+	case e.op >= 0:
+		edited, edits = s.ops[e.op].data, s.ops[e.op].edits
+	case e.parsed != nil:
+		edited, edits = []byte(e.parsed.text), e.parsed.edits
+	}
+	if s.suppress || len(edits) == 0 || fields.Position == 0 {
+		return !s.suppress, nil
+	}
+	fields.Position = originalPosition(edited, edits, fields.Position)
+	s.instead = wire.AppendFields(s.instead, wire.RespError, fields)
+	return false, nil
+}
+
+func isFatal(f wire.Fields) bool {
+	severity := f.Severity
+	return severity == "FATAL" || severity == "PANIC"
+}
+
+// skipToSync: after an error the server passes over everything up to Sync.
+func (s *session) skipToSync() {
+	for ; s.head < len(s.expects); s.head++ {
+		e := &s.expects[s.head]
+		if e.kind == expectSync {
+			return
+		}
+		s.undoExpected(e)
+	}
+	s.skipping = true
+}
+
+// undoExpected takes back what was noted for a reply that will not come.
+func (s *session) undoExpected(e *expect) {
+	if e.closed != nil {
+		s.state.keep(e.closed)
+	}
+	if e.prepared != nil && !e.prepared.confirmed {
+		s.state.remove(e.prepared)
+	}
+	if e.kind == expectParse {
+		s.state.unnamed = nil
+		if e.op >= 0 {
+			s.forgetStatement(s.ops[e.op].statement)
+		}
+	}
+}
+
+func (s *session) forgetStatement(st *statement) {
+	switch {
+	case s.unnamed == st:
+		s.unnamed = nil
+	case s.statements[st.name] == st:
+		delete(s.statements, st.name)
+	}
+}
+
+// staleStatement: the server kept a prepared statement whose tables have changed. It is made anew for the next one who asks.
+func (s *session) staleStatement(e *expect, f wire.Fields) {
+	if f.Routine != "RevalidateCachedQuery" || e.op < 0 || s.ops[e.op].statement == nil {
+		return
+	}
+	if kept := s.state.prepared[s.ops[e.op].statement.serverName]; kept != nil {
+		kept.stale = true
+	}
+}
+
+// failed notes an error: statistics, and that an implicit transaction is undone.
+func (s *session) failed(e *expect) {
+	if p, _ := s.ran(e); p != nil {
+		s.observe(p, 0, true)
+	}
+	if s.status == statusIdle && len(s.log.changes) > 0 { // in a block the client decides what happens next
+		s.log.reset()
+		s.contextChanged()
+	}
+}
+
+// observe counts a statement.
+func (s *session) observe(p *planned, rows int64, failed bool) {
+	elapsed := time.Since(s.sentAt)
+	shard := s.backend.Shard()
+	p.stats.Observe(shard, elapsed, rows, s.relayed, failed)
+	s.server.config.Shards.Observe(shard, elapsed, rows, s.relayed, failed)
+}
+
+// lostReply decides what the end of a backend's stream means for the client.
+func (s *session) lostReply(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		err = errors.New("the server closed the connection")
+	}
+	return s.lost(err)
+}
+
+// lost ends the use of a backend that broke. The statement may have run, so it is not sent again. It returns nil if the
+// client was told and the session goes on.
+func (s *session) lost(cause error) error {
+	e := s.lostError(cause)
+	reason := ""
+	p := s.pinned[s.backend.Shard()]
+	wasPinned := p != nil && p.backend == s.backend
+	if wasPinned {
+		reason = p.why()
+	}
+	inBlock := s.status != statusIdle || s.tx.open
+	torn := s.passing > 0 && !s.passingHide
+	s.drop(cause.Error())
+	if torn { // the client is in the middle of a message that will not end
+		s.out = s.out[:0]
+		return errEnd
+	}
+	if wasPinned {
+		return s.sayGoodbye(fatal(e).WithHint("The session kept this backend for %s, which is lost. Connect again.", reason))
+	}
+	ended := s.unitEnds()
+	s.endLost(inBlock)
+	s.out = wire.AppendError(s.out, e)
+	s.passing, s.copying = 0, false
+	s.skipping = !ended
+	s.head = len(s.expects)
+	if ended {
+		s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
+	}
+	if err := s.write(); err != nil {
+		return err
+	}
+	return errRecovered
+}
+
+// errRecovered ends the handling of a unit whose client has been told.
+var errRecovered = errors.New("the client has been told")
+
+func (s *session) unitEnds() bool {
+	n := len(s.ops)
+	return n > 0 && (s.ops[n-1].kind == opSync || s.ops[n-1].kind == opQuery)
+}
+
+// endLost: a transaction block that lost its backend has failed, until the client ends it.
+func (s *session) endLost(inBlock bool) {
+	s.log.reset()
+	s.takeBackParameters()
+	s.contextChanged()
+	s.forgetPortals()
+	s.tx = transaction{}
+	s.status = statusIdle
+	if inBlock {
+		s.tx = transaction{open: true, failed: true, begin: "BEGIN"}
+	}
+}
+
+func (s *session) lostError(cause error) *pgerr.Error {
+	name := s.backend.ShardName()
+	if s.fatal != nil {
+		e := pgerr.New(s.fatal.Code, "%s", s.fatal.Message).WithDetail("Shard %q ended the connection. %s", name, mayHaveRun)
+		s.fatal = nil
+		return e
+	}
+	return pgerr.New(pgerr.ConnectionFailure, "the connection to shard %q was lost", name).WithDetail("%s: %s", cause, mayHaveRun)
+}
+
+const mayHaveRun = "The statement may have run or not; the router does not send it again."

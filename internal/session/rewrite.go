@@ -1,0 +1,382 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
+)
+
+// Virtual answers for the views and functions of the schema cleave, which no shard has.
+type Virtual interface {
+	// View returns the columns of a view, and its rows unless only the columns are wanted.
+	View(ctx context.Context, name string, columnsOnly bool) (View, *pgerr.Error)
+	// ResultType is the type of a function's result, as SQL writes it.
+	ResultType(function string) string
+	// Call runs a function and returns its result, nil for NULL.
+	Call(ctx context.Context, call Call) (*string, *pgerr.Error)
+}
+
+// View is what a view has to show.
+type View struct {
+	Columns []ViewColumn
+	// Rows have a value for each column, of a kind that encoding/json can write; nil is NULL.
+	Rows [][]any
+}
+
+// ViewColumn is a column of a view.
+type ViewColumn struct{ Name, Type string }
+
+// Call is a function's call.
+type Call struct {
+	Function string
+	// Role is who calls.
+	Role string
+	// SearchPath is where names without schema are looked up.
+	SearchPath []string
+	Arguments  []Argument
+}
+
+// Argument is one argument of a call: its name, empty if it was given by position, and its text, nil for NULL.
+type Argument struct {
+	Name string
+	Text *string
+}
+
+// rewrite returns what a shard has to see in place of what the client wrote.
+func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr.Error) {
+	switch st.Command {
+	case plan.Prepare:
+		return s.rewritePrepare(st, o, src)
+	case plan.Execute:
+		return s.rewriteExecute(st, o)
+	case plan.ResetVariable:
+		if e, had := s.base.find(st.Settings[0].Name); had {
+			o.tag = st.Name
+			return []edit{{start: st.Start, end: st.End, by: setSQL(e)}}, nil
+		}
+	case plan.ResetAll:
+		if !s.base.onlyName() {
+			return nil, resetInTransaction
+		}
+	case plan.ShowVariable:
+		if len(st.Settings) == 1 && isOurs(st.Settings[0].Name) {
+			o.tag = "SHOW"
+			return []edit{{start: st.Start, end: st.End, by: s.showOurs(st.Settings[0].Name)}}, nil
+		}
+	default: // as the client wrote it, but for the router's own views and functions
+	}
+	if len(st.Virtual) > 0 {
+		return s.answerVirtual(st, src, false)
+	}
+	return nil, nil
+}
+
+func (s *session) showOurs(name string) string {
+	if name != "cleave.pool_mode" {
+		return "SHOW " + parameterSQL(name) // the server says that there is no such parameter
+	}
+	return fmt.Sprintf("SELECT %s::text AS %s", quoteLiteral(string(s.poolMode)), quoteIdentifier(name))
+}
+
+// rewritePrepare gives the statement a name of its own on the server: two sessions may use the same one.
+func (s *session) rewritePrepare(st *plan.Statement, o *op, src source) ([]edit, *pgerr.Error) {
+	p := &st.Prepared
+	if s.statements[p.Name] != nil {
+		return nil, pgerr.New(pgerr.DuplicatePrepared, "prepared statement \"%s\" already exists", p.Name)
+	}
+	text := src.wholeText()
+	s.preparedCount++
+	made := &statement{
+		name: p.Name, text: string(text[p.BodyStart:p.BodyEnd]), serverName: fmt.Sprintf("cleave_sql_%d_%d", s.number, s.preparedCount),
+	}
+	made.sql = &sqlPrepared{types: p.TypesSQL, source: "PREPARE " + made.serverName + " " + p.TypesSQL + " AS " + made.text}
+	o.makes = append(o.makes, made)
+	return []edit{{start: p.NameStart, end: p.NameEnd, by: made.serverName}}, nil
+}
+
+// preparedBySQL keeps what a PREPARE made.
+func (s *session) preparedBySQL(st *plan.Statement, e *expect) {
+	if e.op < 0 {
+		return
+	}
+	for _, made := range s.ops[e.op].makes {
+		if made.name == st.Prepared.Name {
+			s.keepStatement(made)
+			s.state.add(made.serverName).confirmed = true
+		}
+	}
+}
+
+// rewriteExecute names the statement as the server knows it.
+func (s *session) rewriteExecute(st *plan.Statement, o *op) ([]edit, *pgerr.Error) {
+	for _, made := range o.makes { // earlier in the same text
+		if made.name == st.Prepared.Name {
+			return []edit{{start: st.Prepared.NameStart, end: st.Prepared.NameEnd, by: made.serverName}}, nil
+		}
+	}
+	prepared := s.statements[st.Prepared.Name]
+	if prepared == nil {
+		return nil, errNoStatement(st.Prepared.Name)
+	}
+	name := prepared.onServer(s.settings)
+	o.needs = append(o.needs, prepared)
+	return []edit{{start: st.Prepared.NameStart, end: st.Prepared.NameEnd, by: name}}, nil
+}
+
+// routeExecute sends EXECUTE where the statement that it names has to go.
+func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Error) {
+	prepared := s.statements[st.Prepared.Name]
+	for _, made := range src.makes {
+		if made.name == st.Prepared.Name {
+			prepared = made
+		}
+	}
+	if prepared == nil {
+		return noShard, errNoStatement(st.Prepared.Name)
+	}
+	if refused := s.planAside(prepared); refused != nil {
+		return noShard, refused
+	}
+	only := prepared.single()
+	if only == nil {
+		return s.home(), nil
+	}
+	if only.Refusal != nil {
+		return noShard, only.Refusal
+	}
+	if len(only.Virtual) > 0 {
+		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement with the router's own views or functions is not supported")
+	}
+	inner := source{statement: prepared, arguments: st.Prepared.Arguments, outer: &src}
+	if only.Route.Level == plan.Keyed {
+		var refused *pgerr.Error
+		if inner.types, refused = s.typesOfPrepared(prepared); refused != nil {
+			return noShard, refused
+		}
+	}
+	return s.place(only, inner)
+}
+
+// planAside plans a prepared statement without losing the literals of the text that names it.
+func (s *session) planAside(st *statement) *pgerr.Error {
+	kept := s.scan
+	s.scan = sqltext.Normalized{}
+	defer func() { s.scan = kept }()
+	return s.plan(st)
+}
+
+// typesOfPrepared asks a server of which types the parameters of a prepared statement are.
+func (s *session) typesOfPrepared(st *statement) ([]uint32, *pgerr.Error) {
+	if st.sql == nil {
+		return s.paramTypes(st)
+	}
+	if st.paramOIDs != nil {
+		return st.paramOIDs, nil
+	}
+	const query = "SELECT unnest(parameter_types)::pg_catalog.oid FROM pg_catalog.pg_prepared_statements WHERE name = 'cleave_types'"
+	a, refused := s.aside(func() (answer, error) {
+		a, err := s.ask("PREPARE cleave_types " + st.sql.types + " AS " + st.text)
+		if err != nil || a.failure != nil {
+			return a, err
+		}
+		types, err := s.ask(query)
+		if err != nil {
+			return types, err
+		}
+		_, err = s.ask("DEALLOCATE cleave_types")
+		return types, err
+	})
+	if refused != nil || a.failure != nil {
+		return nil, refused
+	}
+	st.paramOIDs = []uint32{}
+	for _, row := range a.rows {
+		var oid uint32
+		if _, err := fmt.Sscan(row[0], &oid); err != nil {
+			return nil, pgerr.New(pgerr.InternalError, "a type's number %q cannot be read", row[0])
+		}
+		st.paramOIDs = append(st.paramOIDs, oid)
+	}
+	return st.paramOIDs, nil
+}
+
+// rewritten is a statement of the extended protocol as a shard has to see it: the unnamed one, made anew each time.
+func (s *session) rewritten(st *statement, only *plan.Statement, src source) (*statement, *pgerr.Error) {
+	o := op{}
+	edits, refused := s.rewrite(only, &o, src)
+	if refused != nil || len(edits) == 0 {
+		return st, refused
+	}
+	run := &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, tag: o.tag, makes: o.makes, edits: edits}
+	if len(o.needs) > 0 {
+		run.needs = o.needs[0]
+	}
+	return run, nil
+}
+
+// describable is a statement that can be described without running anything.
+func (s *session) describable(st *statement, only *plan.Statement) (*statement, *pgerr.Error) {
+	if len(only.Virtual) == 0 {
+		return s.rewritten(st, only, source{statement: st})
+	}
+	edits, refused := s.answerVirtual(only, source{statement: st}, true)
+	if refused != nil {
+		return nil, refused
+	}
+	return &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned}, nil
+}
+
+func (src *source) wholeText() []byte {
+	if src.statement != nil {
+		return []byte(src.statement.text)
+	}
+	return src.text
+}
+
+// answerVirtual puts the router's own answers into the text: rows as a table in its place, results as values.
+func (s *session) answerVirtual(st *plan.Statement, src source, shapeOnly bool) ([]edit, *pgerr.Error) {
+	var edits []edit
+	for i := range st.Virtual {
+		v := &st.Virtual[i]
+		var by string
+		var refused *pgerr.Error
+		if v.Function {
+			by, refused = s.answerCall(v, src, shapeOnly)
+		} else {
+			by, refused = s.answerView(v, shapeOnly)
+		}
+		if refused != nil {
+			return nil, refused
+		}
+		edits = append(edits, edit{start: v.Start, end: v.End, by: by})
+	}
+	return edits, nil
+}
+
+func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Error) {
+	view, refused := s.server.config.Virtual.View(s.ctx, v.Name, shapeOnly)
+	if refused != nil {
+		return "", refused
+	}
+	text := "(SELECT * FROM pg_catalog.jsonb_to_recordset(" + recordsSQL(view) + ") AS v(" + columnsSQL(view.Columns) + "))"
+	if !v.Aliased {
+		text += " AS " + quoteIdentifier(v.Name)
+	}
+	return text, nil
+}
+
+func columnsSQL(columns []ViewColumn) string {
+	parts := make([]string, len(columns))
+	for i, c := range columns {
+		parts[i] = quoteIdentifier(c.Name) + " " + c.Type
+	}
+	return strings.Join(parts, ", ")
+}
+
+// recordsSQL writes rows as a JSON literal.
+func recordsSQL(view View) string {
+	records := make([]map[string]any, len(view.Rows))
+	for i, row := range view.Rows {
+		records[i] = make(map[string]any, len(row))
+		for j, value := range row {
+			records[i][view.Columns[j].Name] = value
+		}
+	}
+	text, err := json.Marshal(records)
+	if err != nil { // only values that JSON has are given
+		text = []byte("[]")
+	}
+	return quoteLiteral(string(text)) + "::pg_catalog.jsonb"
+}
+
+func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (string, *pgerr.Error) {
+	result := "NULL"
+	if !shapeOnly {
+		if s.currentStatus() != statusIdle || s.inServerTransaction() {
+			if v.Name != "shard_of" && v.Name != "version" {
+				return "", pgerr.New(pgerr.ActiveTransaction, "cleave.%s cannot run inside a transaction block", v.Name).
+					WithHint("Run it by itself: it changes all shards and the shard map.")
+			}
+		}
+		call, refused := s.callOf(v, src)
+		if refused != nil {
+			return "", refused
+		}
+		value, refused := s.server.config.Virtual.Call(s.ctx, call)
+		if refused != nil {
+			return "", refused
+		}
+		if value != nil {
+			result = quoteLiteral(*value)
+		}
+	}
+	text := "(SELECT " + result + "::" + s.server.config.Virtual.ResultType(v.Name) + " AS " + quoteIdentifier(v.Name) + ")"
+	if v.FromClause && !v.Aliased {
+		text += " AS " + quoteIdentifier(v.Name)
+	}
+	return text, nil
+}
+
+func (s *session) callOf(v *plan.Virtual, src source) (Call, *pgerr.Error) {
+	call := Call{Function: v.Name, Role: s.currentRole(), SearchPath: s.searchPath()}
+	for i, operand := range v.Arguments {
+		text, refused := s.operandText(operand, src)
+		if refused != nil {
+			return Call{}, refused.WithDetail("Argument %d of cleave.%s must be a literal or a parameter.", i+1, v.Name)
+		}
+		argument := Argument{Text: text}
+		if i < len(v.ArgumentNames) {
+			argument.Name = v.ArgumentNames[i]
+		}
+		call.Arguments = append(call.Arguments, argument)
+	}
+	return call, nil
+}
+
+// operandText returns an operand's value as text, nil for NULL.
+func (s *session) operandText(operand plan.Operand, src source) (*string, *pgerr.Error) {
+	text := ""
+	switch operand.Kind {
+	case plan.IsNull:
+		return nil, nil
+	case plan.IsTrue:
+		text = "true"
+	case plan.IsFalse:
+		text = "false"
+	case plan.FromLiteral:
+		whole := src.wholeText()
+		if src.scan == nil {
+			if err := s.scan.Scan(whole, s.standardConforming()); err != nil {
+				return nil, pgerr.New(pgerr.SyntaxError, "the statement cannot be read: %s", err)
+			}
+		}
+		value, ok := s.scan.Value(whole, operand.Literal)
+		if !ok {
+			return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of literal is not supported here")
+		}
+		text = string(value)
+		if operand.Negative {
+			text = "-" + text
+		}
+	case plan.FromParam:
+		if src.bind == nil || operand.Param > src.bind.ParamCount() {
+			return nil, pgerr.New(pgerr.ProtocolViolation, "parameter $%d is missing", operand.Param)
+		}
+		value, isBinary, null := src.bind.Param(operand.Param - 1)
+		if null {
+			return nil, nil
+		}
+		var refused *pgerr.Error
+		if text, refused = s.paramText(value, isBinary, operand.Param, src); refused != nil {
+			return nil, refused
+		}
+	default:
+		return nil, pgerr.New(pgerr.FeatureNotSupported, "an expression is not supported here")
+	}
+	return &text, nil
+}

@@ -1,0 +1,397 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/binding"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/wire"
+	"github.com/cleavedb/cleave/placement/key"
+)
+
+// source is where a statement's values come from: literals of its text, and parameters.
+type source struct {
+	scan *sqltext.Normalized // of text; nil: not scanned yet
+	text []byte
+	// statement and bind are set in the extended protocol.
+	statement *statement
+	bind      *wire.Bind
+	// arguments stand for the parameters of a statement that EXECUTE runs; outer is EXECUTE's own source.
+	arguments []plan.Operand
+	types     []uint32
+	outer     *source
+	// makes are the prepared statements that the text makes before.
+	makes []*statement
+}
+
+// routeTo finds the shard of a statement and makes it the unit's. A transaction stays on one shard.
+func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
+	if s.tx.m == nil {
+		s.tx.m = s.server.config.Map()
+	}
+	if st.NeedsSession && s.poolMode != SessionMode {
+		return needsSession(st)
+	}
+	shard, refused := s.place(st, src)
+	if refused != nil {
+		return refused
+	}
+	now := s.target
+	if s.backend != nil {
+		now = s.backend.Shard()
+	}
+	if shard == noShard || shard == now {
+		return nil
+	}
+	if now != noShard {
+		return s.elsewhere(st, now, shard)
+	}
+	if refused := s.usable(shard, st); refused != nil {
+		return refused
+	}
+	s.target = shard
+	return nil
+}
+
+func needsSession(st *plan.Statement) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "%s asks for a value of this session's own backend, which it does not have", st.Name).
+		WithDetail("currval and lastval tell what the same backend did before; under transaction pooling that may have been somebody else.").
+		WithHint("Use INSERT … RETURNING, or begin the session with SET cleave.pool_mode = session.")
+}
+
+func (s *session) elsewhere(st *plan.Statement, now, wanted int) *pgerr.Error {
+	name := func(number int) string {
+		if shard := s.currentMap().ShardByNumber(number); shard != nil {
+			return shard.Name()
+		}
+		return "?"
+	}
+	return pgerr.New(pgerr.FeatureNotSupported, "a transaction on several shards is not supported yet").
+		WithDetail("The transaction, or the pipeline up to Sync, is on shard %q; %s needs shard %q.", name(now), st.Name, name(wanted)).
+		WithHint("Use a transaction for each shard.")
+}
+
+// usable says whether a shard may be used for a statement now.
+func (s *session) usable(number int, st *plan.Statement) *pgerr.Error {
+	shard := s.currentMap().ShardByNumber(number)
+	if shard == nil {
+		return pgerr.New(pgerr.InternalError, "shard %d is not in the shard map", number)
+	}
+	switch shard.State() {
+	case topology.Maintenance:
+		return pgerr.New(pgerr.CannotConnectNow, "shard %q is in maintenance", shard.Name()).WithHint("Try again later: cleave shard set-state %s active ends it.", shard.Name())
+	case topology.ReadOnly:
+		if !st.Reads && st.Command == plan.Pass {
+			return pgerr.New(pgerr.ReadOnlyTransaction, "cannot execute %s: shard %q is read-only", st.Name, shard.Name())
+		}
+	case topology.Active, topology.Draining:
+	}
+	return nil
+}
+
+// place returns the shard that a statement has to run on, noShard if any will do.
+func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
+	if st.Cursor {
+		return s.cursorPlace(), nil
+	}
+	switch st.Command {
+	case plan.Pass, plan.ShowVariable:
+	case plan.Execute:
+		return s.routeExecute(st, src)
+	default:
+		return noShard, nil // where the others of the transaction are
+	}
+	switch st.Route.Level {
+	case plan.Anywhere:
+		return s.anywhere(st), nil
+	case plan.Home:
+		return s.home(), nil
+	case plan.OnShard:
+		shard := s.currentMap().Shard(st.Route.Shard)
+		if shard == nil {
+			return noShard, pgerr.New(pgerr.InternalError, "shard %q is not in the shard map", st.Route.Shard)
+		}
+		return shard.Number(), nil
+	case plan.Keyed:
+		return s.byKey(&st.Route, src)
+	default:
+		return noShard, pgerr.New(pgerr.FeatureNotSupported, "%s on every shard is not supported yet", st.Name)
+	}
+}
+
+func (s *session) home() int {
+	if home := s.currentMap().Home(); home != nil {
+		return home.Number()
+	}
+	return noShard // attach says that there is none
+}
+
+// anywhere chooses a shard for a statement that every shard answers alike: tables that are everywhere are read from all of
+// them in turn, session by session.
+func (s *session) anywhere(st *plan.Statement) int {
+	if s.backend != nil || s.target != noShard || st.Route.Table == "" {
+		return noShard
+	}
+	m := s.currentMap()
+	wanted := int(s.number) % max(1, m.ShardCount())
+	for shard := range m.Shards() {
+		if wanted == 0 {
+			return shard.Number()
+		}
+		wanted--
+	}
+	return s.home()
+}
+
+// cursorPlace: a cursor is on the transaction's backend, or on one that was kept for it.
+func (s *session) cursorPlace() int {
+	if s.backend != nil || s.target != noShard {
+		return noShard
+	}
+	for shard, p := range s.pinned {
+		if p.has(pinHold) {
+			return shard
+		}
+	}
+	return s.home()
+}
+
+const pinHold plan.Pin = "cursor WITH HOLD"
+
+// byKey binds the key, hashes it and looks it up.
+func (s *session) byKey(route *plan.Route, src source) (int, *pgerr.Error) {
+	keyspace := s.currentMap().Keyspace(route.Keyspace)
+	if keyspace == nil {
+		return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
+	}
+	var buffer [topology.MaxKeyColumns]key.Value
+	values := buffer[:0]
+	for i := range route.Key {
+		value, outcome, refused := s.keyValue(&route.Key[i], src)
+		if refused != nil {
+			return noShard, refused
+		}
+		switch outcome {
+		case binding.Bound:
+			values = append(values, value)
+		case binding.Null, binding.AnyShard:
+			// No row can match, or every shard refuses the value alike.
+			return s.anywhere(nothing), nil
+		default:
+			return noShard, pgerr.New(pgerr.InternalError, "the key of %s could not be bound", route.Table)
+		}
+	}
+	return s.locate(keyspace, route, values)
+}
+
+var nothing = &plan.Statement{}
+
+// locate finds the key's shard; where the owner is about to change it waits for the next map.
+func (s *session) locate(keyspace *topology.Keyspace, route *plan.Route, values []key.Value) (int, *pgerr.Error) {
+	place, err := keyspace.Locate(values...)
+	if err != nil {
+		return noShard, pgerr.New(pgerr.InternalError, "the key of %s could not be looked up", route.Table).WithDetail("%s", err)
+	}
+	if !place.Held || s.backend != nil {
+		return place.Shard.Number(), nil
+	}
+	deadline, cancel := context.WithTimeout(s.ctx, s.server.config.HoldTimeout)
+	defer cancel()
+	for {
+		changed := s.server.config.MapChanged()
+		s.tx.m = s.server.config.Map()
+		keyspace = s.tx.m.Keyspace(route.Keyspace)
+		if keyspace == nil {
+			return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
+		}
+		if place, err = keyspace.Locate(values...); err == nil && !place.Held {
+			return place.Shard.Number(), nil
+		}
+		select {
+		case <-changed:
+		case <-deadline.Done():
+			return noShard, pgerr.New(pgerr.CannotConnectNow, "the rows of %s with this key are moving to another shard", route.Table).
+				WithDetail("The router waited %s for the move to end.", s.server.config.HoldTimeout.Round(time.Second)).WithHint("Try again.")
+		}
+	}
+}
+
+// keyValue binds one column of the key to what will be stored or compared.
+func (s *session) keyValue(part *plan.KeyPart, src source) (key.Value, binding.Outcome, *pgerr.Error) {
+	if part.Operand.Kind == plan.FromParam {
+		if src.outer != nil {
+			return s.argumentValue(part, src)
+		}
+		if refused := s.takeParam(part.Operand.Param, src); refused != nil {
+			return key.Value{}, 0, refused
+		}
+	}
+	text, scan := src.text, src.scan
+	if scan == nil {
+		scan = &s.scan
+		if part.Operand.Kind == plan.FromLiteral {
+			text = []byte(src.statement.text)
+			if err := scan.Scan(text, s.standardConforming()); err != nil {
+				return key.Value{}, 0, pgerr.New(pgerr.InternalError, "a prepared statement cannot be read again").WithDetail("%s", err)
+			}
+		}
+	}
+	value, outcome, refused := binding.Value(part, scan, text, s.params, s.bindingSession())
+	if refused == nil && outcome == binding.Ask {
+		return s.askValue(part, scan, text)
+	}
+	return value, outcome, refused
+}
+
+func (s *session) bindingSession() binding.Session {
+	encoding, zone := s.reported["client_encoding"], s.reported["TimeZone"]
+	return binding.Session{ClientEncodingUTF8: encoding == "UTF8" || encoding == "SQL_ASCII", TimeZoneUTC: zone == "UTC" || zone == "Etc/UTC"}
+}
+
+// takeParam puts one parameter, with its type, where binding finds it.
+func (s *session) takeParam(number int, src source) *pgerr.Error {
+	for len(s.params) < number {
+		s.params = append(s.params, binding.Param{})
+	}
+	if src.bind == nil || number > src.bind.ParamCount() {
+		s.params = s.params[:0] // every shard says that there are too few
+		return nil
+	}
+	value, isBinary, null := src.bind.Param(number - 1)
+	oid, refused := s.paramType(src.statement, number)
+	if refused != nil {
+		return refused
+	}
+	s.params[number-1] = binding.Param{Value: value, Binary: isBinary, Null: null, OID: oid}
+	return nil
+}
+
+// paramType returns a parameter's type: as the client declared it, or as PostgreSQL resolved it.
+func (s *session) paramType(st *statement, number int) (uint32, *pgerr.Error) {
+	if number <= len(st.oids) && st.oids[number-1] != 0 {
+		return st.oids[number-1], nil
+	}
+	types, refused := s.paramTypes(st)
+	if refused != nil || number > len(types) {
+		return 0, refused
+	}
+	return types[number-1], nil
+}
+
+// paramTypes asks a server, once for each text and declaration.
+func (s *session) paramTypes(st *statement) ([]uint32, *pgerr.Error) {
+	if st.paramOIDs != nil && st.paramsOf == st.planned {
+		return st.paramOIDs, nil
+	}
+	if known := st.planned.types(st.oids); known != nil {
+		st.paramOIDs, st.paramsOf = known, st.planned
+		return known, nil
+	}
+	text := st.text
+	if st.sql != nil {
+		return nil, pgerr.New(pgerr.InternalError, "the types of a statement made by PREPARE are asked for in another way")
+	}
+	a, refused := s.aside(func() (answer, error) { return s.askTypes(text, st.oids) })
+	if refused != nil {
+		return nil, refused
+	}
+	if a.failure != nil {
+		return nil, nil // the statement itself will fail so
+	}
+	if a.params == nil {
+		a.params = []uint32{}
+	}
+	st.paramOIDs, st.paramsOf = a.params, st.planned
+	st.planned.keepTypes(st.oids, a.params)
+	return a.params, nil
+}
+
+// argumentValue binds a parameter of a prepared statement to the argument that EXECUTE gives it.
+func (s *session) argumentValue(part *plan.KeyPart, src source) (key.Value, binding.Outcome, *pgerr.Error) {
+	number := part.Operand.Param
+	if number > len(src.arguments) {
+		return key.Value{}, binding.AnyShard, nil // every shard says that there are too few
+	}
+	argument := src.arguments[number-1]
+	inner := *part
+	inner.Operand = argument
+	if argument.CastOID == 0 && number <= len(src.types) && argument.Kind != plan.IsNull {
+		inner.Operand.CastOID, inner.Operand.CastMod = src.types[number-1], -1
+	}
+	if part.Operand.CastOID != 0 {
+		return key.Value{}, 0, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement that casts its key parameter is not supported yet")
+	}
+	return s.keyValue(&inner, *src.outer)
+}
+
+// askValue lets a shard say what a value becomes, under the session's settings.
+func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []byte) (key.Value, binding.Outcome, *pgerr.Error) {
+	sql, sent := binding.AskSQL(part, scan, text, s.params)
+	var oids []uint32
+	var formats []int16
+	var values [][]byte
+	for _, p := range sent {
+		format := int16(0)
+		if p.Binary {
+			format = 1
+		}
+		value := p.Value
+		if !p.Null && value == nil {
+			value = []byte{}
+		}
+		oids, formats, values = append(oids, p.OID), append(formats, format), append(values, value)
+	}
+	a, refused := s.aside(func() (answer, error) { return s.askParams(sql, oids, formats, values) })
+	if refused != nil {
+		return key.Value{}, 0, refused
+	}
+	if a.failure != nil || len(a.rows) != 1 || len(a.rows[0]) != 1 {
+		return key.Value{}, binding.AnyShard, nil // the statement fails so on every shard
+	}
+	value, outcome, err := binding.Answer(part, []byte(a.rows[0][0]))
+	if err != nil {
+		return key.Value{}, 0, pgerr.New(pgerr.InternalError, "a shard's answer about a key could not be read").WithDetail("%s", err)
+	}
+	return value, outcome, nil
+}
+
+// aside asks a backend something that is no part of the client's transaction, under the same settings.
+func (s *session) aside(question func() (answer, error)) (answer, *pgerr.Error) {
+	kept := asideState{s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings}
+	s.settings = s.effective()
+	s.backend, s.state, s.unsynced, s.status, s.target, s.isAside = nil, nil, false, statusIdle, noShard, true
+	s.tx.open = false
+	defer func() {
+		s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings = kept.backend, kept.state, kept.unsynced, kept.status, kept.tx, kept.target, kept.settings
+		s.isAside = false
+		s.mu.Lock()
+		s.active = s.backend
+		s.mu.Unlock()
+	}()
+	if err := s.attach(); err != nil {
+		return answer{}, asError(err)
+	}
+	a, err := question()
+	if err != nil {
+		s.drop(err.Error())
+		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+	}
+	_ = s.settle()
+	return a, nil
+}
+
+// asideState is what a question aside must leave as it was.
+type asideState struct {
+	backend  *pool.Backend
+	state    *serverState
+	unsynced bool
+	status   byte
+	tx       transaction
+	target   int
+	settings *settings
+}

@@ -1,0 +1,455 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"iter"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/auth"
+	"github.com/cleavedb/cleave/internal/catalog"
+	"github.com/cleavedb/cleave/internal/observe"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// Mode is how long a client keeps a backend.
+type Mode string
+
+// The modes.
+const (
+	// TransactionMode: for a transaction, unless something ties the client to it.
+	TransactionMode Mode = "transaction"
+	// SessionMode: from the first use of a shard to the end of the session.
+	SessionMode Mode = "session"
+)
+
+// Config says how clients are served.
+type Config struct {
+	// Database is the one database that there is.
+	Database string
+	// ServiceUser is the role whose password the router has, for clients of that name.
+	ServiceUser string
+	// Rules say who is let in, and how; Users know their verifiers. Required.
+	Rules auth.Rules
+	Users auth.Users
+	// Certificates are for TLS; nil: there is none.
+	Certificates *auth.Certificates
+	// Pools lend backends; Catalog knows tables; Virtual answers for the schema cleave. Required.
+	Pools   *pool.Pools
+	Catalog *catalog.Catalog
+	Virtual Virtual
+	// Map returns the map in force; MapChanged a channel that is closed when there is another. Required.
+	Map        func() *topology.Map
+	MapChanged func() <-chan struct{}
+	// Ready returns why nobody can be served now, nil if everybody can. Default: always nil.
+	Ready func() error
+	// Statements and Shards count. Required.
+	Statements *observe.Statements
+	Shards     *observe.ShardStats
+	// Mode is how long clients keep backends unless they ask otherwise. Default: transaction.
+	Mode Mode
+	// MaxClients is how many may be connected. Default: 10,000.
+	MaxClients int
+	// MaxMessage is how long one message may be. Default: 256 MiB.
+	MaxMessage int
+	// StartupTimeout is how long logging in may take. Default: 30 seconds.
+	StartupTimeout time.Duration
+	// HoldTimeout is how long a statement waits for rows that are moving. Default: 30 seconds.
+	HoldTimeout time.Duration
+	// DrainTimeout is how long transactions may go on when the router stops, and before that, if it stops because another
+	// has taken its listener over, how long sessions may. Default: 30 seconds.
+	DrainTimeout time.Duration
+	// Plans is how many plans are kept. Default: 10,000.
+	Plans int
+	// Logger hears what nobody is told. Default: slog's.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Mode = orDefault(c.Mode, TransactionMode)
+	c.MaxClients = orDefault(c.MaxClients, 10_000)
+	c.MaxMessage = orDefault(c.MaxMessage, 256<<20)
+	c.StartupTimeout = orDefault(c.StartupTimeout, 30*time.Second)
+	c.HoldTimeout = orDefault(c.HoldTimeout, 30*time.Second)
+	c.DrainTimeout = orDefault(c.DrainTimeout, 30*time.Second)
+	c.Plans = orDefault(c.Plans, 10_000)
+	if c.Ready == nil {
+		c.Ready = func() error { return nil }
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+func orDefault[T comparable](value, fallback T) T {
+	var zero T
+	if value == zero {
+		return fallback
+	}
+	return value
+}
+
+// Server takes clients in. Make it with [New]. Safe for concurrent use.
+type Server struct {
+	config  Config
+	planner *planner
+	// epoch grows with every change that plans depend on.
+	epoch      atomic.Uint64
+	mockSecret []byte
+	defaults   defaultsCache
+	paths      pathCache
+	refusals   atomic.Uint64
+
+	mu       sync.Mutex
+	sessions map[uint32]*session
+	last     uint32
+	clients  int // connections, those included that are not logged in
+	draining bool
+	wait     sync.WaitGroup
+}
+
+// New returns a server.
+func New(c Config) *Server {
+	c = c.withDefaults()
+	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}}
+	s.mockSecret = make([]byte, 32)
+	_, _ = rand.Read(s.mockSecret) // never fails
+	return s
+}
+
+// Serve takes in clients until the context ends; then nobody new is let in, transactions may end, and it returns when the
+// last client is gone.
+//
+// It also lets nobody in once the listener is closed by somebody else, which is how clients come to another process after a
+// hand-over. Then sessions go on as ever, until they end or [Config.DrainTimeout] has passed; only after that it is as if
+// the context had ended.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	sessions, end := context.WithCancel(context.Background())
+	defer end()
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	// Those who stay follow the map to their end.
+	following, stopFollowing := context.WithCancel(context.Background())
+	var follower sync.WaitGroup
+	follower.Go(func() { s.followMap(following) })
+	err := s.accept(ctx, sessions, listener)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		s.wait.Wait()
+	}()
+	s.linger(ctx, gone)
+	s.drain(end, gone)
+	stopFollowing()
+	follower.Wait()
+	return err
+}
+
+// linger lets sessions go on, though nobody new comes in, until all are gone, the time is over or the context ends.
+func (s *Server) linger(ctx context.Context, gone <-chan struct{}) {
+	select {
+	case <-gone:
+	case <-ctx.Done():
+	case <-time.After(s.config.DrainTimeout):
+	}
+}
+
+func (s *Server) accept(ctx, sessions context.Context, listener net.Listener) error {
+	for {
+		conn, err := listener.Accept()
+		switch {
+		case err == nil:
+			if s.admit(conn) {
+				s.wait.Go(func() { s.serve(ctx, sessions, conn) })
+			}
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			return nil //nolint:nilerr // it was closed on purpose
+		default: // out of file descriptors, perhaps: it passes
+			s.config.Logger.Warn("a client could not be taken in", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+}
+
+// admit counts a connection in, or refuses it.
+func (s *Server) admit(conn net.Conn) bool {
+	s.mu.Lock()
+	admitted := s.clients < s.config.MaxClients && !s.draining
+	if admitted {
+		s.clients++
+	}
+	s.mu.Unlock()
+	if !admitted {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = conn.Write(wire.AppendError(nil, pgerr.Fatal(pgerr.TooManyConnections, "sorry, too many clients already").
+			WithHint("The router takes limits.clients = %d.", s.config.MaxClients)))
+		_ = conn.Close()
+	}
+	return admitted
+}
+
+// followMap notices when plans have to be made anew.
+func (s *Server) followMap(ctx context.Context) {
+	var known *topology.Map
+	for {
+		changed := s.config.MapChanged()
+		m := s.config.Map()
+		if m != known && m != nil {
+			if !sameTables(known, m) {
+				s.schemaChanged()
+			}
+			s.config.Pools.Apply(m)
+			known = m
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// schemaChanged makes all plans old.
+func (s *Server) schemaChanged() {
+	s.config.Catalog.Forget()
+	s.epoch.Add(1)
+}
+
+// drain lets transactions end, and closes what is left after a while. It returns when all are gone.
+func (s *Server) drain(end context.CancelFunc, gone <-chan struct{}) {
+	s.mu.Lock()
+	s.draining = true
+	all := maps.Clone(s.sessions)
+	s.mu.Unlock()
+	for _, session := range all {
+		session.draining.Store(true)
+		if session.idle.Load() {
+			_ = session.conn.SetReadDeadline(longAgo)
+		}
+	}
+	select {
+	case <-gone:
+		return
+	case <-time.After(s.config.DrainTimeout):
+	}
+	s.config.Logger.Warn("transactions did not end in time; their sessions are closed", "after", s.config.DrainTimeout)
+	end()
+	s.mu.Lock()
+	for _, session := range s.sessions {
+		session.kill()
+	}
+	s.mu.Unlock()
+	<-gone
+}
+
+var longAgo = time.Unix(1, 0)
+
+var noDeadline time.Time
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// serve is one client's time here. Who is not in yet when the first context ends does not get in.
+func (s *Server) serve(entry, ctx context.Context, conn net.Conn) {
+	defer func() {
+		_ = conn.Close()
+		s.mu.Lock()
+		s.clients--
+		s.mu.Unlock()
+	}()
+	session := &session{server: s, conn: conn, started: time.Now(), target: noShard, status: statusIdle, poolMode: s.config.Mode, reported: map[string]string{}}
+	session.ctx, session.cancel = context.WithCancel(ctx)
+	defer session.cancel()
+	session.in.conn = conn
+	notLate := context.AfterFunc(entry, func() { _ = conn.SetDeadline(longAgo) })
+	defer notLate()
+	if err := session.start(); err != nil {
+		if !errors.Is(err, errEnd) {
+			s.config.Logger.Debug("a client did not get in", "address", conn.RemoteAddr(), "error", err)
+		}
+		session.leave()
+		return
+	}
+	if !notLate() || !s.enter(session) {
+		_ = session.sayGoodbye(shutdown)
+		session.leave()
+		return
+	}
+	err := session.serve()
+	s.remove(session)
+	session.leave()
+	if err != nil && !errors.Is(err, errEnd) {
+		s.config.Logger.Debug("a session ended", "session", session.number, "user", session.user, "error", err)
+	}
+}
+
+// enter makes a session known, so that it can be cancelled, seen and ended.
+func (s *Server) enter(session *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.draining {
+		s.sessions[session.number] = session
+	}
+	return !s.draining
+}
+
+func (s *Server) remove(session *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, session.number)
+}
+
+// newNumber returns a number for a session; the client takes it for its backend's process id.
+func (s *Server) newNumber() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		s.last = s.last%(1<<30) + 1 // positive for clients that take it as a signed number
+		if s.sessions[s.last] == nil {
+			return s.last
+		}
+	}
+}
+
+// leave gives back everything that the session has: an open transaction is undone by closing its backend.
+func (s *session) leave() {
+	_ = s.conn.Close()
+	if s.backend != nil {
+		s.drop("the client left in the middle of a transaction")
+	}
+	for shard := range s.pinnedShards() {
+		s.unpin(shard, "the client left")
+	}
+}
+
+// pinnedShards lists the shards that the session keeps a backend of; they may be unpinned meanwhile.
+func (s *session) pinnedShards() iter.Seq[int] {
+	return maps.Keys(maps.Clone(s.pinned))
+}
+
+// kill ends a session from outside.
+func (s *session) kill() {
+	s.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.conn.SetDeadline(longAgo)
+	if s.active != nil {
+		_ = s.active.Conn().SetDeadline(longAgo)
+	}
+}
+
+// cancelRequest does what a client asks for over a connection of its own. Whether it was of any use is not told.
+func (s *Server) cancelRequest(ctx context.Context, startup wire.Startup) {
+	s.mu.Lock()
+	session := s.sessions[startup.PID]
+	s.mu.Unlock()
+	if session == nil || subtle.ConstantTimeCompare(session.secret, startup.Secret) != 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	// The lock is held until the server has taken note, so that the backend is not given to somebody else before.
+	session.mu.Lock()
+	defer session.mu.Unlock()
+	switch {
+	case session.active != nil:
+		if err := session.active.Cancel(ctx); err != nil {
+			s.config.Logger.Warn("a statement could not be cancelled", "shard", session.active.ShardName(), "error", err)
+		}
+	case session.waiting:
+		session.cancelWait()
+	}
+}
+
+func newSecret() []byte {
+	secret := make([]byte, 4)
+	_, _ = rand.Read(secret) // never fails
+	return secret
+}
+
+func (s *Server) countRefusal(*pgerr.Error) { s.refusals.Add(1) }
+
+// Info is what can be seen of a session.
+type Info struct {
+	Number                               uint32
+	User, Database, Address, Application string
+	Started                              time.Time
+	Idle                                 bool
+	Shard                                string // that it has a backend of now
+	Waiting                              bool
+	Pins                                 []PinInfo
+}
+
+// PinInfo is a backend that a session keeps.
+type PinInfo struct {
+	Shard, Reason string
+	PID           uint32
+	Since         time.Time
+}
+
+// Sessions lists the sessions.
+func (s *Server) Sessions() []Info {
+	s.mu.Lock()
+	all := make([]*session, 0, len(s.sessions))
+	for _, session := range s.sessions {
+		all = append(all, session)
+	}
+	s.mu.Unlock()
+	infos := make([]Info, len(all))
+	for i, session := range all {
+		infos[i] = session.info()
+	}
+	return infos
+}
+
+func (s *session) info() Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info := Info{
+		Number: s.number, User: s.user, Database: s.database, Address: s.address, Application: s.application, Started: s.started,
+		Idle: s.idle.Load(), Waiting: s.waiting,
+	}
+	if s.active != nil {
+		info.Shard = s.active.ShardName()
+	}
+	for _, p := range s.pinned {
+		info.Pins = append(info.Pins, PinInfo{Shard: p.backend.ShardName(), Reason: p.why(), PID: p.backend.PID(), Since: p.since})
+	}
+	return info
+}
+
+// Clients returns how many clients are connected.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clients
+}
+
+// NewIncarnation returns a name for one run of a router: short, and never the same twice.
+func NewIncarnation() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	const letters = "abcdefghijkmnpqrstuvwxyz23456789"
+	n := binary.BigEndian.Uint64(b[:])
+	name := make([]byte, 10)
+	for i := range name {
+		name[i] = letters[n%uint64(len(letters))]
+		n /= uint64(len(letters))
+	}
+	return string(name)
+}

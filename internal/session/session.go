@@ -1,0 +1,318 @@
+package session
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/binding"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// The states of a transaction, as ReadyForQuery tells them.
+const (
+	statusIdle   = 'I'
+	statusOpen   = 'T'
+	statusFailed = 'E'
+)
+
+// session is one client's connection.
+type session struct {
+	server *Server
+	conn   net.Conn
+	in     reader
+	out    []byte // for the client, not written yet
+	// instead is what the client gets in place of the message that is looked at.
+	instead []byte
+
+	number      uint32 // what the client knows as its process id
+	secret      []byte
+	user        string
+	database    string
+	address     string
+	application string
+	tls         *tls.ConnectionState // nil: in the clear
+	binding     []byte               // of the certificate that the client was shown
+	started     time.Time
+	identity    *pool.Identity
+
+	base, settings  *settings // what it began with; what it has now
+	defaults        *defaults // what the shards give the role where nothing was set
+	poolMode        Mode
+	contextKey      []byte // what changes a text's meaning, as a part of the plan cache's key
+	contextEpoch    uint64
+	visiblePath     []string          // the search path as far as the role may use it; nil: not looked at yet
+	foreignEncoding bool              // the client's is not UTF8
+	temporary       map[string]bool   // names of temporary relations
+	reported        map[string]string // parameters as the client was told
+	// reportedBefore are those from before the transaction; nil if none has changed.
+	reportedBefore map[string]string
+	ready          bool // the client has been told that it is in
+
+	statements map[string]*statement
+	unnamed    *statement
+	portals    map[string]*portal
+	// current is the unnamed portal.
+	current portal
+
+	// The unit of work.
+	ops      []op
+	expects  []expect
+	head     int // of expects
+	toServer []byte
+	skipping bool // an error came: everything up to Sync is passed over
+	target   int  // the shard that the unit's statements go to, noShard if none needs one yet
+
+	// The transaction.
+	tx      transaction
+	log     settingsLog
+	status  byte // as the client was told last
+	backend *pool.Backend
+	state   *serverState // of the backend
+	// unsynced: the backend has messages that no Sync or Query has ended.
+	unsynced bool
+	pinned   map[int]*pinned
+	// suppress: the unit's error has been told, what follows from it need not be.
+	suppress bool
+	writing  chan struct{} // closed when what is written in the background is written
+	// passing is how many bytes of a message that is being passed on are still to come.
+	passing     int
+	passingHide bool
+	copying     bool // the server waits for COPY data
+	fatal       *wire.Fields
+
+	params        []binding.Param // scratch
+	bindMessage   wire.Bind       // scratch
+	isAside       bool            // a question is asked that is no part of the client's transaction
+	unheard       bool            // what a server reports of parameters is not for the client
+	unitBytes     int
+	preparedCount int // by PREPARE
+	scan          sqltext.Normalized
+	key           []byte // scratch
+	sentAt        time.Time
+	relayed       int64
+
+	ctx    context.Context //nolint:containedctx // the session's life
+	cancel context.CancelFunc
+
+	// What others may look at or do.
+	mu     sync.Mutex // guards what follows, and that a backend is not given back while it is being cancelled
+	active *pool.Backend
+	// waiting: for a backend; cancelWait ends that.
+	waiting    bool
+	waitCtx    context.Context //nolint:containedctx // of one wait
+	cancelWait context.CancelFunc
+	draining   atomic.Bool
+	idle       atomic.Bool // waits for the client, outside any transaction
+}
+
+const noShard = -1
+
+// transaction is one that the client has begun and no shard knows of yet.
+type transaction struct {
+	open, failed bool
+	begin        string   // its BEGIN as the client wrote it
+	deferred     []string // what was said after it
+	// m is the map that all statements of the transaction use.
+	m *topology.Map
+}
+
+// pinned is a backend that stays with the session.
+type pinned struct {
+	backend *pool.Backend
+	reasons []plan.Pin
+	since   time.Time
+}
+
+func (p *pinned) has(reason plan.Pin) bool { return slices.Contains(p.reasons, reason) }
+
+func (p *pinned) why() string {
+	texts := make([]string, len(p.reasons))
+	for i, r := range p.reasons {
+		texts[i] = string(r)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// errEnd ends a session whose client has been told why, or is gone.
+var errEnd = errors.New("the session has ended")
+
+// serve answers the client until it leaves.
+func (s *session) serve() error {
+	for {
+		if err := s.wait(); err != nil {
+			return err
+		}
+		kind, body, err := s.in.next(s.server.config.MaxMessage)
+		if err != nil {
+			return s.readFailed(err)
+		}
+		if err := s.handle(kind, body); err != nil {
+			return err
+		}
+		if len(s.ops) == 0 {
+			s.in.recycle()
+		}
+	}
+}
+
+// wait prepares for a client that may stay silent for long.
+func (s *session) wait() error {
+	if s.in.buffered() {
+		return nil
+	}
+	if err := s.write(); err != nil {
+		return err
+	}
+	if s.backend == nil && len(s.ops) == 0 && !s.tx.open {
+		if s.draining.Load() {
+			return s.sayGoodbye(shutdown)
+		}
+		s.idle.Store(true)
+		defer s.idle.Store(false)
+		if s.draining.Load() { // it was set while nobody was looking
+			return s.sayGoodbye(shutdown)
+		}
+		if len(s.pinned) > 0 {
+			return s.waitPinned()
+		}
+	}
+	return s.readMore()
+}
+
+func (s *session) readMore() error {
+	if err := s.in.fill(s.server.config.MaxMessage); err != nil {
+		return s.readFailed(err)
+	}
+	return nil
+}
+
+var shutdown = pgerr.Fatal(pgerr.AdminShutdown, "terminating connection due to administrator command")
+
+// readFailed decides what the end of the client's stream means.
+func (s *session) readFailed(err error) error {
+	var refused *pgerr.Error
+	if errors.As(err, &refused) {
+		return s.sayGoodbye(fatal(refused))
+	}
+	if s.draining.Load() && errors.Is(err, os.ErrDeadlineExceeded) {
+		return s.sayGoodbye(shutdown)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		return errEnd
+	}
+	return fmt.Errorf("read from the client: %w", err)
+}
+
+func fatal(e *pgerr.Error) *pgerr.Error {
+	c := *e
+	c.Severity = pgerr.SeverityFatal
+	return &c
+}
+
+// sayGoodbye tells the client why its session ends.
+func (s *session) sayGoodbye(e *pgerr.Error) error {
+	s.out = wire.AppendError(s.out, e)
+	_ = s.conn.SetWriteDeadline(time.Now().Add(time.Second)) // it may not be listening
+	_ = s.write()
+	return errEnd
+}
+
+// write sends the client what is ready for it.
+func (s *session) write() error {
+	if len(s.out) == 0 {
+		return nil
+	}
+	_, err := s.conn.Write(s.out)
+	s.out = s.out[:0]
+	if cap(s.out) > maxKeptBuffer {
+		s.out = nil
+	}
+	if err != nil {
+		return fmt.Errorf("write to the client: %w", err)
+	}
+	return nil
+}
+
+// handle does what one message asks for.
+func (s *session) handle(kind byte, body []byte) error {
+	if s.skipping && kind != wire.MsgSync && kind != wire.MsgTerminate {
+		return nil
+	}
+	switch kind {
+	case wire.MsgQuery:
+		return s.simpleQuery(body)
+	case wire.MsgParse, wire.MsgBind, wire.MsgDescribe, wire.MsgExecute, wire.MsgClose:
+		return s.extended(kind, body)
+	case wire.MsgSync:
+		return s.sync()
+	case wire.MsgFlush:
+		return s.flush()
+	case wire.MsgTerminate:
+		return errEnd
+	case wire.MsgCopyData, wire.MsgCopyDone, wire.MsgCopyFail:
+		return nil // left over from a COPY that failed; PostgreSQL passes over them too
+	case wire.MsgFunctionCall:
+		s.refuse(pgerr.New(pgerr.FeatureNotSupported, "the function call protocol is not supported").
+			WithHint("Call the function in a SELECT."))
+		return s.sync()
+	default:
+		return s.sayGoodbye(pgerr.Fatal(pgerr.ProtocolViolation, "invalid frontend message type %d", kind))
+	}
+}
+
+// refuse answers the unit with an error of the router's own. Whatever the unit or the transaction has done on a backend is
+// undone there: the backend is made to fail in the same place.
+func (s *session) refuse(e *pgerr.Error) {
+	s.skipping = true
+	if s.inServerTransaction() {
+		s.ops = append(s.ops, op{kind: opPoison, failure: e})
+		return
+	}
+	if s.tx.open {
+		s.tx.failed = true
+	}
+	s.addLocal(wire.AppendError(nil, e))
+	s.server.countRefusal(e)
+}
+
+// inServerTransaction says whether a backend has, or is about to get, work that an error must undo.
+func (s *session) inServerTransaction() bool {
+	return s.backend != nil && (s.status != statusIdle || s.unsynced) || s.needsServer()
+}
+
+// currentStatus is what ReadyForQuery says where no backend says it.
+func (s *session) currentStatus() byte {
+	switch {
+	case s.backend != nil:
+		return s.status
+	case s.tx.open && s.tx.failed:
+		return statusFailed
+	case s.tx.open:
+		return statusOpen
+	default:
+		return statusIdle
+	}
+}
+
+// currentMap is the map that the running transaction uses, or the newest one.
+func (s *session) currentMap() *topology.Map {
+	if s.tx.m != nil {
+		return s.tx.m
+	}
+	return s.server.config.Map()
+}

@@ -1,0 +1,240 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"unique"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/cleavedb/cleave/internal/plan"
+)
+
+// setting is one parameter as a session wants it.
+type setting struct {
+	name string
+	// sql is what follows "SET name TO"; values are the same without quotes.
+	sql    string
+	values []string
+}
+
+// settings is what a session has set, and what a backend has been brought to. It is never changed, so it can be shared: two
+// with the same content have equal handles.
+type settings struct {
+	entries []setting // by name
+	handle  unique.Handle[string]
+	// meaning is the handle without the parameters that cannot change what a statement means.
+	meaning unique.Handle[string]
+	// affinity tells the pool which backends need no change.
+	affinity uint64
+}
+
+// noMeaning are parameters that a prepared statement does not depend on.
+var noMeaning = []string{"application_name", "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "client_min_messages"}
+
+func newSettings(entries []setting) *settings {
+	var all, meaning strings.Builder
+	for _, e := range entries {
+		text := e.name + "\x00" + e.sql + "\x00"
+		all.WriteString(text)
+		if !slices.Contains(noMeaning, e.name) {
+			meaning.WriteString(text)
+		}
+	}
+	return &settings{
+		entries: entries, handle: unique.Make(all.String()), meaning: unique.Make(meaning.String()), affinity: xxh3.HashString(all.String()),
+	}
+}
+
+var noSettings = newSettings(nil)
+
+func (s *settings) find(name string) (setting, bool) {
+	i, found := slices.BinarySearchFunc(s.entries, name, func(e setting, name string) int { return strings.Compare(e.name, name) })
+	if !found {
+		return setting{}, false
+	}
+	return s.entries[i], true
+}
+
+// with returns the settings after a SET.
+func (s *settings) with(e setting) *settings {
+	entries := slices.DeleteFunc(slices.Clone(s.entries), func(old setting) bool { return old.name == e.name })
+	i, _ := slices.BinarySearchFunc(entries, e.name, func(old setting, name string) int { return strings.Compare(old.name, name) })
+	return newSettings(slices.Insert(entries, i, e))
+}
+
+// without returns the settings after a RESET.
+func (s *settings) without(name string) *settings {
+	if _, found := s.find(name); !found {
+		return s
+	}
+	return newSettings(slices.DeleteFunc(slices.Clone(s.entries), func(old setting) bool { return old.name == name }))
+}
+
+// same says whether a backend with these settings can serve a session with those.
+func (s *settings) same(other *settings) bool { return s != nil && s.handle == other.handle }
+
+// onlyName says whether nothing but the application's name is set, which changes no statement's meaning.
+func (s *settings) onlyName() bool {
+	return len(s.entries) == 0 || len(s.entries) == 1 && s.entries[0].name == "application_name"
+}
+
+// resetSQL takes everything from a backend that some session may have left there, but for prepared statements, which are
+// the router's own.
+const resetSQL = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"
+
+// transition is the SQL that brings a backend from one state to another, statement by statement; from is nil if nobody knows
+// what the backend has.
+func transition(from, to *settings) []string {
+	var statements []string
+	if from == nil {
+		statements, from = strings.Split(resetSQL, "; "), noSettings
+	}
+	// Identity goes first when it is given up and last when it is taken: a role may lack the right to set something.
+	for _, name := range []string{"role", "session_authorization"} {
+		if old, had := from.find(name); had {
+			if e, wanted := to.find(name); !wanted || e.sql != old.sql {
+				statements = append(statements, "RESET "+parameterSQL(name))
+			}
+		}
+	}
+	for _, e := range from.entries {
+		if _, wanted := to.find(e.name); !wanted && !isIdentity(e.name) {
+			statements = append(statements, "RESET "+parameterSQL(e.name))
+		}
+	}
+	for _, e := range to.entries {
+		if old, had := from.find(e.name); (!had || old.sql != e.sql) && !isIdentity(e.name) {
+			statements = append(statements, setSQL(e))
+		}
+	}
+	for _, name := range []string{"session_authorization", "role"} {
+		if e, wanted := to.find(name); wanted {
+			if old, had := from.find(name); !had || old.sql != e.sql {
+				statements = append(statements, setSQL(e))
+			}
+		}
+	}
+	return statements
+}
+
+func isIdentity(name string) bool { return name == "role" || name == "session_authorization" }
+
+// parameterSQL writes a parameter's name; two of them have a form of their own.
+func parameterSQL(name string) string {
+	if name == "session_authorization" {
+		return "SESSION AUTHORIZATION"
+	}
+	parts := strings.Split(name, ".")
+	for i, part := range parts {
+		parts[i] = quoteIdentifier(part)
+	}
+	return strings.Join(parts, ".")
+}
+
+func setSQL(e setting) string {
+	if e.name == "session_authorization" {
+		return "SET SESSION AUTHORIZATION " + e.sql
+	}
+	return "SET " + parameterSQL(e.name) + " TO " + e.sql
+}
+
+func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// quoteLiteral writes a text so that it is read the same whatever standard_conforming_strings says.
+func quoteLiteral(text string) string {
+	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	if strings.Contains(text, `\`) {
+		return " E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted
+}
+
+// change is one change of a setting inside a transaction, to be kept or taken back with it.
+type change struct {
+	entry   setting
+	local   bool
+	restore bool // back to what the session began with
+	all     bool // RESET ALL
+}
+
+// settingsLog holds the changes of a running transaction, with a mark for each savepoint.
+type settingsLog struct {
+	changes    []change
+	savepoints []savepointMark
+}
+
+type savepointMark struct {
+	name string
+	at   int
+}
+
+func (l *settingsLog) reset() { l.changes, l.savepoints = l.changes[:0], l.savepoints[:0] }
+
+func (l *settingsLog) savepoint(name string) {
+	l.savepoints = append(l.savepoints, savepointMark{name, len(l.changes)})
+}
+
+// find returns the innermost savepoint of a name, -1 if there is none.
+func (l *settingsLog) find(name string) int {
+	for i, s := range slices.Backward(l.savepoints) {
+		if s.name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// release forgets a savepoint and those after it, but keeps what was changed.
+func (l *settingsLog) release(name string) bool {
+	i := l.find(name)
+	if i >= 0 {
+		l.savepoints = l.savepoints[:i]
+	}
+	return i >= 0
+}
+
+// rollbackTo takes back what was changed since a savepoint, which stays.
+func (l *settingsLog) rollbackTo(name string) bool {
+	i := l.find(name)
+	if i >= 0 {
+		l.changes, l.savepoints = l.changes[:l.savepoints[i].at], l.savepoints[:i+1]
+	}
+	return i >= 0
+}
+
+// apply returns the settings after the changes; committed leaves local ones out.
+func (l *settingsLog) apply(s, base *settings, committed bool) *settings {
+	for _, c := range l.changes {
+		switch {
+		case c.local && committed:
+		case c.all:
+			s = base
+		case c.restore:
+			if e, had := base.find(c.entry.name); had {
+				s = s.with(e)
+			} else {
+				s = s.without(c.entry.name)
+			}
+		default:
+			s = s.with(c.entry)
+		}
+	}
+	return s
+}
+
+// record notes what a statement changed.
+func (l *settingsLog) record(st *plan.Statement) {
+	if st.Command == plan.ResetAll {
+		l.changes = append(l.changes, change{all: true})
+		return
+	}
+	for _, e := range st.Settings {
+		if strings.HasPrefix(e.Name, "transaction_") {
+			continue // ends with the transaction, and goes nowhere else
+		}
+		l.changes = append(l.changes, change{
+			entry: setting{name: e.Name, sql: e.SQL, values: e.Values}, local: e.Local, restore: e.Default,
+		})
+	}
+}

@@ -1,0 +1,511 @@
+package session
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/auth"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// start lets a client in: encryption, who it is, what it begins with. An error means that it is not in.
+func (s *session) start() error {
+	_ = s.conn.SetDeadline(time.Now().Add(s.server.config.StartupTimeout))
+	startup, err := s.readStartup()
+	if err != nil {
+		return err
+	}
+	if startup.Kind == wire.CancelRequest {
+		s.server.cancelRequest(s.ctx, startup)
+		return errEnd
+	}
+	if refused := s.login(startup); refused != nil {
+		return s.sayGoodbye(fatal(refused))
+	}
+	if refused := s.begin(startup); refused != nil {
+		return s.sayGoodbye(fatal(refused))
+	}
+	_ = s.conn.SetDeadline(noDeadline)
+	return s.write()
+}
+
+// readStartup reads packets until one says what the client wants; requests for encryption come before it.
+func (s *session) readStartup() (wire.Startup, error) {
+	asked := map[wire.StartupKind]bool{}
+	for {
+		startup, err := s.readStartupPacket()
+		if err != nil {
+			return startup, err
+		}
+		switch startup.Kind {
+		case wire.SSLRequest, wire.GSSENCRequest:
+			if asked[startup.Kind] {
+				return startup, s.sayGoodbye(pgerr.Fatal(pgerr.ProtocolViolation, "encryption was asked for twice"))
+			}
+			asked[startup.Kind] = true
+			if err := s.encrypt(startup.Kind); err != nil {
+				return startup, err
+			}
+		default:
+			return startup, nil
+		}
+	}
+}
+
+func (s *session) readStartupPacket() (wire.Startup, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(s.conn, size[:]); err != nil {
+		return wire.Startup{}, fmt.Errorf("read a startup packet: %w", err)
+	}
+	length, err := wire.StartupSize(size[:])
+	if err != nil {
+		return wire.Startup{}, s.sayGoodbye(fatal(asError(err)))
+	}
+	packet := make([]byte, length)
+	copy(packet, size[:])
+	if _, err := io.ReadFull(s.conn, packet[len(size):]); err != nil {
+		return wire.Startup{}, fmt.Errorf("read a startup packet: %w", err)
+	}
+	startup, err := wire.DecodeStartup(packet)
+	if err != nil {
+		return startup, s.sayGoodbye(fatal(asError(err)))
+	}
+	return startup, nil
+}
+
+// encrypt answers a request for encryption. Nothing that the client sent before it is encrypted may count as encrypted: the
+// packet was read to its last byte and nothing beyond.
+func (s *session) encrypt(kind wire.StartupKind) error {
+	if kind != wire.SSLRequest || s.server.config.Certificates == nil || s.tls != nil {
+		_, err := s.conn.Write([]byte{'N'})
+		return err
+	}
+	if _, err := s.conn.Write([]byte{'S'}); err != nil {
+		return err
+	}
+	config, binding := s.server.config.Certificates.TLSConfig()
+	secured := tls.Server(s.conn, config)
+	if err := secured.HandshakeContext(s.ctx); err != nil {
+		return fmt.Errorf("TLS: %w", err)
+	}
+	state := secured.ConnectionState()
+	s.mu.Lock()
+	s.conn = secured
+	s.mu.Unlock()
+	s.in.conn, s.tls, s.binding = secured, &state, binding
+	return nil
+}
+
+// login finds out who the client is.
+func (s *session) login(startup wire.Startup) *pgerr.Error {
+	s.user, _ = startup.Parameter("user")
+	s.database, _ = startup.Parameter("database")
+	if s.database == "" {
+		s.database = s.user
+	}
+	s.application, _ = startup.Parameter("application_name")
+	s.address = s.conn.RemoteAddr().String()
+	if value, _ := startup.Parameter("replication"); value != "" && !slices.Contains([]string{"false", "off", "no", "0"}, strings.ToLower(value)) {
+		return pgerr.New(pgerr.FeatureNotSupported, "the router does not take replication connections").
+			WithDetail("A replication stream is one server's.").WithHint("Connect to the shard itself.")
+	}
+	if startup.Minor > 0 || len(startup.Options) > 0 {
+		s.out = wire.AppendNegotiateProtocolVersion(s.out, 0, startup.Options)
+	}
+	attempt := auth.Attempt{TLS: s.tls != nil, User: s.user, Database: s.database}
+	if address, ok := s.conn.RemoteAddr().(*net.TCPAddr); ok {
+		attempt.Address, _ = netip.AddrFromSlice(address.IP)
+	}
+	rule, _, found := s.server.config.Rules.Match(attempt)
+	if !found {
+		return auth.NoRule(attempt)
+	}
+	s.identity = &pool.Identity{User: s.user, Service: s.user == s.server.config.ServiceUser}
+	switch rule.Method {
+	case auth.Trust:
+	case auth.Certificate:
+		if s.tls == nil || auth.CommonName(*s.tls) != s.user {
+			return auth.CertificateFailed(s.user)
+		}
+	case auth.Scram:
+		if refused := s.proveByScram(); refused != nil {
+			return refused
+		}
+	default:
+		return auth.Rejected(attempt)
+	}
+	if s.database != s.server.config.Database {
+		return pgerr.New(pgerr.InvalidCatalogName, "database \"%s\" does not exist", s.database).
+			WithHint("The router serves the database \"%s\".", s.server.config.Database)
+	}
+	return nil
+}
+
+// proveByScram lets the client prove that it knows its password.
+func (s *session) proveByScram() *pgerr.Error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.server.config.StartupTimeout)
+	defer cancel()
+	user, err := s.server.config.Users.Lookup(ctx, s.user)
+	if err != nil && !errors.Is(err, auth.ErrNoUser) {
+		s.server.config.Logger.Warn("a user could not be looked up", "user", s.user, "error", err)
+		return pgerr.New(pgerr.CannotConnectNow, "the router cannot look up users now").WithHint("Try again later.")
+	}
+	exchange := auth.NewServer(s.user, auth.VerifierFor(s.user, user, s.server.mockSecret, time.Now()), s.binding)
+	if err := s.send1(wire.AppendAuthenticationSASL(s.out, exchange.Mechanisms()...)); err != nil {
+		return disconnected
+	}
+	body, refused := s.readPassword()
+	if refused != nil {
+		return refused
+	}
+	initial, err := wire.DecodeSASLInitial(body)
+	if err != nil {
+		return asError(err)
+	}
+	reply, err := exchange.First(initial.Mechanism, initial.Data)
+	if err != nil {
+		return asError(err)
+	}
+	if err := s.send1(wire.AppendAuthenticationSASLContinue(s.out, reply)); err != nil {
+		return disconnected
+	}
+	if body, refused = s.readPassword(); refused != nil {
+		return refused
+	}
+	reply, keys, err := exchange.Final(wire.DecodeSASLResponse(body))
+	if err != nil {
+		return asError(err)
+	}
+	if user != nil && !user.CanLogin {
+		return auth.LoginDenied(s.user)
+	}
+	s.out = wire.AppendAuthenticationSASLFinal(s.out, reply)
+	s.identity.Keys = keys
+	return nil
+}
+
+var disconnected = pgerr.New(pgerr.ConnectionFailure, "the client is gone")
+
+// send1 writes at once: the client's answer is waited for.
+func (s *session) send1(out []byte) error {
+	s.out = out
+	return s.write()
+}
+
+// maxPassword bounds what a client may send before it is known.
+const maxPassword = 16 << 10
+
+func (s *session) readPassword() ([]byte, *pgerr.Error) {
+	kind, body, err := s.in.next(maxPassword)
+	if err != nil {
+		var refused *pgerr.Error
+		if errors.As(err, &refused) {
+			return nil, refused
+		}
+		return nil, disconnected
+	}
+	if kind != wire.MsgPassword {
+		return nil, pgerr.New(pgerr.ProtocolViolation, "expected SASL response, got message type %d", kind)
+	}
+	return body, nil
+}
+
+// begin gives the session what it starts with, and tells the client.
+func (s *session) begin(startup wire.Startup) *pgerr.Error {
+	if err := s.server.config.Ready(); err != nil {
+		return pgerr.New(pgerr.CannotConnectNow, "the router is not ready").WithDetail("%s", err)
+	}
+	s.number, s.secret = s.server.newNumber(), newSecret()
+	s.base, s.settings = noSettings, noSettings
+	var refused *pgerr.Error
+	if s.defaults, refused = s.server.defaults.of(s); refused != nil {
+		return refused
+	}
+	wanted, refused := startupSettings(startup)
+	if refused != nil {
+		return refused
+	}
+	for name, value := range s.defaults.parameters {
+		s.reported[name] = value
+	}
+	s.reported["application_name"] = ""
+	if refused := s.beginWith(wanted); refused != nil {
+		return refused
+	}
+	s.out = wire.AppendAuthenticationOK(s.out)
+	for name, value := range s.reported {
+		s.out = wire.AppendParameterStatus(s.out, name, value)
+	}
+	s.out = wire.AppendBackendKeyData(s.out, s.number, s.secret)
+	s.out = wire.AppendReadyForQuery(s.out, statusIdle)
+	s.ready = true
+	return nil
+}
+
+// beginWith makes what the client asked for at its start the settings that it goes back to with RESET. A server says
+// whether they are right, unless they are nothing new.
+func (s *session) beginWith(wanted []setting) *pgerr.Error {
+	// The name that a backend begins with is the router's.
+	base, check := noSettings.with(newSetting("application_name", "")), false
+	for _, e := range wanted {
+		if e.name == "cleave.pool_mode" {
+			if s.poolMode = Mode(strings.ToLower(e.values[0])); s.poolMode != TransactionMode && s.poolMode != SessionMode {
+				return pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", e.name, e.values[0]).
+					WithHint("Available values: transaction, session.")
+			}
+			continue
+		}
+		base = base.with(e)
+		if known, reported := s.reported[reportedName(e.name)]; !reported || known != e.values[0] {
+			check = check || e.name != "application_name"
+		}
+	}
+	s.base, s.settings = base, base
+	if e, set := base.find("application_name"); set {
+		s.reported["application_name"] = e.values[0]
+	}
+	if !check {
+		return nil
+	}
+	if err := s.attach(); err != nil {
+		return asError(err)
+	}
+	s.hearParameters()
+	_ = s.settle()
+	return nil
+}
+
+// reportedName is how servers spell a parameter when they report it.
+func reportedName(name string) string {
+	switch name {
+	case "datestyle":
+		return "DateStyle"
+	case "intervalstyle":
+		return "IntervalStyle"
+	case "timezone":
+		return "TimeZone"
+	default:
+		return name
+	}
+}
+
+// startupSettings are the parameters in a startup packet.
+func startupSettings(startup wire.Startup) ([]setting, *pgerr.Error) {
+	var wanted []setting
+	for _, p := range startup.Parameters {
+		name := strings.ToLower(p.Name)
+		switch name {
+		case "user", "database", "replication":
+		case "options":
+			more, refused := optionSettings(p.Value)
+			if refused != nil {
+				return nil, refused
+			}
+			wanted = append(wanted, more...)
+		default:
+			wanted = append(wanted, newSetting(name, p.Value))
+		}
+	}
+	for _, e := range wanted {
+		if isOurs(e.name) && e.name != "cleave.pool_mode" {
+			return nil, pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.name)
+		}
+	}
+	return wanted, nil
+}
+
+// newSetting is a parameter whose value is one text; lists are taken apart as the server does it.
+func newSetting(name, value string) setting {
+	e := setting{name: name, sql: quoteLiteral(value), values: []string{value}}
+	if name == "search_path" {
+		e.values = splitPath(value)
+		quoted := make([]string, len(e.values))
+		for i, v := range e.values {
+			quoted[i] = quoteLiteral(v)
+		}
+		e.sql = strings.Join(quoted, ", ")
+		if len(quoted) == 0 {
+			e.sql = "''"
+		}
+	}
+	return e
+}
+
+// splitPath takes a search path apart: names with commas between them, folded unless they are quoted.
+func splitPath(text string) []string {
+	var names []string
+	for text = strings.TrimSpace(text); text != ""; {
+		var name string
+		if text[0] == '"' {
+			name, text = cutQuoted(text)
+		} else {
+			end := strings.IndexByte(text, ',')
+			if end < 0 {
+				end = len(text)
+			}
+			name, text = strings.ToLower(strings.TrimSpace(text[:end])), text[end:]
+		}
+		names = append(names, name)
+		text = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), ","))
+	}
+	return names
+}
+
+// cutQuoted takes a quoted name from the front of a text.
+func cutQuoted(text string) (name, rest string) {
+	var b strings.Builder
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] != '"':
+			b.WriteByte(text[i])
+		case i+1 < len(text) && text[i+1] == '"':
+			b.WriteByte('"')
+			i++
+		default:
+			return b.String(), text[i+1:]
+		}
+	}
+	return b.String(), ""
+}
+
+// optionSettings reads command-line options as PostgreSQL's servers take them: -c name=value and --name=value, where a
+// backslash keeps a space.
+func optionSettings(text string) ([]setting, *pgerr.Error) {
+	var settings []setting
+	words := optionWords(text)
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		var assignment string
+		switch {
+		case word == "-c" && i+1 < len(words):
+			i++
+			assignment = words[i]
+		case strings.HasPrefix(word, "-c"):
+			assignment = word[2:]
+		case strings.HasPrefix(word, "--"):
+			assignment = word[2:]
+		default:
+			return nil, pgerr.New(pgerr.SyntaxError, "invalid command-line argument for server process: %s", word).
+				WithHint("The router takes -c name=value and --name=value.")
+		}
+		name, value, found := strings.Cut(assignment, "=")
+		if !found || name == "" {
+			return nil, pgerr.New(pgerr.SyntaxError, "-c %s requires a value", assignment)
+		}
+		settings = append(settings, newSetting(strings.ToLower(strings.ReplaceAll(name, "-", "_")), value))
+	}
+	return settings, nil
+}
+
+func optionWords(text string) []string {
+	var words []string
+	var word strings.Builder
+	inWord := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text):
+			i++
+			word.WriteByte(text[i])
+			inWord = true
+		case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			inWord = false
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words
+}
+
+// defaults are what a role has where a session set nothing.
+type defaults struct {
+	parameters map[string]string // as servers report them
+	searchPath []string
+	learnt     time.Time
+}
+
+// defaultsCache knows the defaults of roles, from logins to the home shard.
+type defaultsCache struct {
+	mu    sync.Mutex
+	roles map[string]*defaults
+}
+
+const (
+	defaultsAge = time.Minute
+	maxRoles    = 10_000
+)
+
+// of returns a role's defaults. If they are not known, or old, a backend is borrowed: so a role that no shard lets in does
+// not get in here either.
+func (c *defaultsCache) of(s *session) (*defaults, *pgerr.Error) {
+	c.mu.Lock()
+	known := c.roles[s.user]
+	c.mu.Unlock()
+	if known != nil && time.Since(known.learnt) < defaultsAge {
+		return known, nil
+	}
+	if err := s.attach(); err != nil {
+		if known != nil && s.ctx.Err() == nil && !refusedByServer(err) {
+			return known, nil // the shard is away: what it said before still holds
+		}
+		return nil, asError(err)
+	}
+	backend := s.backend
+	fresh := &defaults{parameters: backend.Parameters(), searchPath: s.state.searchPath, learnt: time.Now()}
+	_ = s.settle()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.roles == nil || len(c.roles) >= maxRoles {
+		c.roles = map[string]*defaults{}
+	}
+	c.roles[s.user] = fresh
+	return fresh, nil
+}
+
+// refusedByServer: it is the role that is not wanted.
+func refusedByServer(err error) bool {
+	var refused *pgerr.Error
+	return errors.As(err, &refused) && strings.HasPrefix(refused.Code, "28")
+}
+
+// Greet is for [pool.Config.OnLogin]: the first statement of a backend, and what is remembered of it.
+func Greet(router string, version func() uint64, learnt func(shardNumber int, g shard.Greeting)) func(ctx context.Context, b *pool.Backend) error {
+	return func(ctx context.Context, b *pool.Backend) error {
+		rows, err := b.Exec(ctx, shard.HelloSQL(router, version()))
+		if err != nil {
+			return fmt.Errorf("say hello to shard %q: %w", b.ShardName(), err)
+		}
+		if len(rows) != 1 {
+			return fmt.Errorf("shard %q answered hello with %d rows", b.ShardName(), len(rows))
+		}
+		greeting, err := shard.ParseGreeting(textsOf(rows[0]))
+		if err != nil {
+			return err
+		}
+		b.State = &serverState{settings: noSettings, searchPath: splitPath(greeting.SearchPath), reported: maps.Clone(b.Parameters())}
+		if learnt != nil {
+			learnt(b.Shard(), greeting)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,199 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"unique"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+)
+
+// statement is a prepared statement of the client.
+type statement struct {
+	name string
+	text string
+	oids []uint32 // as the client declared them
+	// sql is set for one that was made by PREPARE: its text up to the name, and from there on.
+	sql *sqlPrepared
+
+	planned    *planned
+	contextKey string // what the plan was made under
+	epoch      uint64 // of the catalogue when the client prepared it: what the server made before that may be stale
+
+	// serverName is its name on backends, for the settings that it was computed for.
+	serverName string
+	meaning    unique.Handle[string]
+	// paramOIDs are the parameters' types as the server resolved them under the plan paramsOf; nil if nobody asked yet.
+	paramOIDs []uint32
+	paramsOf  *planned
+	// needs is a prepared statement that the text names; tag replaces the command tag.
+	needs *statement
+	makes []*statement // by PREPARE
+	edits []edit       // what was changed in the client's text
+	tag   string
+}
+
+// sqlPrepared is what PREPARE said besides the name.
+type sqlPrepared struct {
+	types  string
+	source string // the whole statement, as backends are to see it
+}
+
+// single returns the plan's only statement, nil for an empty text.
+func (st *statement) single() *plan.Statement {
+	if st.planned == nil || len(st.planned.plan.Statements) == 0 {
+		return nil
+	}
+	return &st.planned.plan.Statements[0]
+}
+
+// onServer returns the statement's name on backends. It is made of everything that its meaning depends on, so any session
+// with the same settings finds it there.
+func (st *statement) onServer(s *settings) string {
+	if st.sql != nil {
+		return st.serverName
+	}
+	if st.serverName != "" && st.meaning == s.meaning {
+		return st.serverName
+	}
+	h := sha256.New()
+	var number [8]byte
+	for _, part := range []string{s.meaning.Value(), st.text} {
+		binary.BigEndian.PutUint64(number[:], uint64(len(part)))
+		h.Write(number[:])
+		h.Write([]byte(part))
+	}
+	binary.BigEndian.PutUint64(number[:], st.epoch)
+	h.Write(number[:])
+	for _, oid := range st.oids {
+		binary.BigEndian.PutUint32(number[:4], oid)
+		h.Write(number[:4])
+	}
+	st.serverName, st.meaning = "cleave_"+hex.EncodeToString(h.Sum(nil)[:12]), s.meaning
+	return st.serverName
+}
+
+// portal is a statement with its parameters bound.
+type portal struct {
+	statement *statement
+	// local: the session itself runs it.
+	local bool
+}
+
+// maxStatements is how many prepared statements a client may have.
+const maxStatements = 10_000
+
+func errNoStatement(name string) *pgerr.Error {
+	if name == "" {
+		return pgerr.New(pgerr.InvalidStatementName, "unnamed prepared statement does not exist")
+	}
+	return pgerr.New(pgerr.InvalidStatementName, "prepared statement \"%s\" does not exist", name)
+}
+
+func errNoPortal(name string) *pgerr.Error {
+	return pgerr.New(pgerr.InvalidCursorName, "portal \"%s\" does not exist", name)
+}
+
+// findStatement returns a prepared statement of the client.
+func (s *session) findStatement(name []byte) (*statement, *pgerr.Error) {
+	if len(name) == 0 {
+		if s.unnamed == nil {
+			return nil, errNoStatement("")
+		}
+		return s.unnamed, nil
+	}
+	st := s.statements[string(name)]
+	if st == nil {
+		return nil, errNoStatement(string(name))
+	}
+	return st, nil
+}
+
+func (s *session) findPortal(name []byte) (*portal, *pgerr.Error) {
+	if len(name) == 0 {
+		if s.current.statement == nil {
+			return nil, errNoPortal("")
+		}
+		return &s.current, nil
+	}
+	p := s.portals[string(name)]
+	if p == nil {
+		return nil, errNoPortal(string(name))
+	}
+	return p, nil
+}
+
+// forgetPortals: they end with their transaction.
+func (s *session) forgetPortals() {
+	s.current = portal{}
+	clear(s.portals)
+}
+
+// serverState is what is known of the session on a backend's side. It stays with the backend.
+type serverState struct {
+	settings *settings // nil: nobody knows
+	// reported are the parameters as the server told them last.
+	reported map[string]string
+	// searchPath is what the role has if it sets nothing.
+	searchPath []string
+	// user is the number of the session that used it last.
+	user uint32
+	// tainted: that session may have left something that is not tracked.
+	tainted bool
+	// prepared are the statements that the server has, by name; order has the same, oldest first.
+	prepared map[string]*serverStatement
+	order    []*serverStatement
+	// unnamed is what the server's unnamed statement is, nil if nobody knows.
+	unnamed *statement
+}
+
+type serverStatement struct {
+	name      string
+	confirmed bool
+	// stale: its tables have changed, so the server refuses to run it.
+	stale bool
+}
+
+// maxPrepared is how many prepared statements a backend holds before the oldest is closed.
+const maxPrepared = 500
+
+func (b *serverState) has(name string) bool {
+	st := b.prepared[name]
+	return st != nil && !st.stale
+}
+
+func (b *serverState) add(name string) *serverStatement {
+	added := &serverStatement{name: name}
+	b.keep(added)
+	return added
+}
+
+func (b *serverState) keep(st *serverStatement) {
+	if b.prepared == nil {
+		b.prepared = map[string]*serverStatement{}
+	}
+	b.prepared[st.name] = st
+	b.order = append(b.order, st)
+}
+
+func (b *serverState) remove(st *serverStatement) {
+	if b.prepared[st.name] == st {
+		delete(b.prepared, st.name)
+	}
+	for i, other := range b.order {
+		if other == st {
+			b.order = append(b.order[:i], b.order[i+1:]...)
+			return
+		}
+	}
+}
+
+// oldest returns the statement to close when there are too many, nil if there is none to spare.
+func (b *serverState) oldest() *serverStatement {
+	if len(b.order) < maxPrepared || !b.order[0].confirmed {
+		return nil
+	}
+	return b.order[0]
+}

@@ -1,0 +1,380 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// attach gets a backend of the unit's shard and brings it to the session's settings. An error that is a *pgerr.Error is for
+// the client.
+func (s *session) attach() error {
+	if s.backend != nil {
+		return nil
+	}
+	shard := s.target
+	if shard == noShard {
+		home := s.currentMap().Home()
+		if home == nil {
+			return errNoShards
+		}
+		shard = home.Number()
+	}
+	for attempt := 1; ; attempt++ {
+		if err := s.borrow(shard); err != nil {
+			return err
+		}
+		err := s.bring()
+		if err == nil || refusalIn(err) != nil {
+			return err
+		}
+		// The backend broke before anything of the client's was sent.
+		isPinned := s.pinned[shard] != nil
+		s.drop(err.Error())
+		if isPinned || attempt == maxAttempts {
+			return pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s. Nothing was sent.", err)
+		}
+	}
+}
+
+// refusalIn returns the error that is for the client, nil if there is none.
+func refusalIn(err error) *pgerr.Error {
+	var refused *pgerr.Error
+	errors.As(err, &refused)
+	return refused
+}
+
+var errNoShards = pgerr.New(pgerr.CannotConnectNow, "the cluster has no shards").WithHint("Add one: cleave shard add NAME …")
+
+// borrow takes the session's own backend of a shard, or one from the pool.
+func (s *session) borrow(shard int) error {
+	if p := s.pinned[shard]; p != nil && !s.isAside {
+		if !p.backend.Alive() {
+			name, reason := p.backend.ShardName(), p.why()
+			s.unpin(shard, "the server closed it")
+			return pgerr.Fatal(pgerr.AdminShutdown, "terminating connection: shard %q closed the backend that this session kept", name).
+				WithDetail("The session kept it for %s.", reason).WithHint("Connect again.")
+		}
+		s.hold(p.backend)
+		return nil
+	}
+	ctx := s.waitContext()
+	backend, err := s.server.config.Pools.Acquire(ctx, shard, s.identity, s.settings.affinity)
+	s.waited()
+	if err != nil {
+		if ctx.Err() != nil && s.ctx.Err() == nil {
+			return pgerr.New(pgerr.QueryCanceled, "canceling statement due to user request")
+		}
+		if refused := refusalIn(err); refused != nil {
+			return refused
+		}
+		return pgerr.New(pgerr.ConnectionFailure, "no backend could be had").WithDetail("%s", err)
+	}
+	s.hold(backend)
+	if s.poolMode == SessionMode && !s.isAside {
+		s.pin("session pooling")
+	}
+	return nil
+}
+
+// hold makes a backend the session's, for as long as a transaction lasts.
+func (s *session) hold(backend *pool.Backend) {
+	s.backend, s.state = backend, backend.State.(*serverState) //nolint:forcetypeassert // OnLogin puts it there
+	s.mu.Lock()
+	s.active = backend
+	s.mu.Unlock()
+}
+
+// letGo takes the backend from those who may cancel it; a cancellation that is under way is waited for, so that it does not
+// hit the next one.
+func (s *session) letGo() *pool.Backend {
+	s.written()
+	s.mu.Lock()
+	s.active = nil
+	s.mu.Unlock()
+	backend := s.backend
+	s.backend, s.state, s.unsynced = nil, nil, false
+	return backend
+}
+
+// waitContext ends when a client cancels while it waits for a backend. Most do not wait, so it is made once and kept.
+func (s *session) waitContext() context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waitCtx == nil || s.waitCtx.Err() != nil {
+		s.waitCtx, s.cancelWait = context.WithCancel(s.ctx)
+	}
+	s.waiting = true
+	return s.waitCtx
+}
+
+func (s *session) waited() {
+	s.mu.Lock()
+	s.waiting = false
+	s.mu.Unlock()
+}
+
+// bring gives the backend the session's settings. The common case costs nothing.
+func (s *session) bring() error {
+	from := s.state.settings
+	if s.state.tainted && s.state.user != s.number {
+		from = nil
+	}
+	if s.state.user != s.number {
+		s.state.user = s.number
+		s.state.tainted = false
+		s.state.unnamed = nil
+	}
+	if from.same(s.settings) {
+		return nil
+	}
+	if err := s.applyAround(from); err != nil {
+		return err
+	}
+	s.state.settings = s.settings
+	return nil
+}
+
+// applyAround gives the backend the settings from before the transaction; what that one changed, the client knows.
+func (s *session) applyAround(from *settings) error {
+	inside := s.reportedBefore != nil
+	s.unheard = inside
+	err := s.apply(from, s.settings)
+	s.unheard = false
+	if !inside {
+		s.reportedBefore = nil
+	}
+	return err
+}
+
+// apply runs the statements that lead from one state to another; what the server reports of parameters goes to the client.
+func (s *session) apply(from, to *settings) error {
+	statements := transition(from, to)
+	if len(statements) == 0 {
+		return nil
+	}
+	answer, err := s.ask(strings.Join(statements, "; "))
+	if err != nil || answer.failure == nil {
+		return err
+	}
+	failure := answer.failure.PGError()
+	failure.Severity, failure.Position = pgerr.SeverityError, 0
+	name := s.backend.ShardName()
+	s.state.settings = nil
+	_ = s.settle()
+	if failure.Detail == "" {
+		failure = failure.WithDetail("A setting of this session could not be given to shard %q.", name)
+	}
+	return failure
+}
+
+// transactionOver: the backend has told that no transaction is open.
+func (s *session) transactionOver() {
+	s.keepSettings()
+	s.endTransaction()
+}
+
+// endTransaction forgets what lasts as long as a transaction.
+func (s *session) endTransaction() {
+	s.forgetPortals()
+	s.tx = transaction{}
+	s.status = statusIdle
+	s.reportedBefore = nil
+}
+
+// keepSettings makes what the transaction set the session's.
+func (s *session) keepSettings() {
+	if len(s.log.changes) == 0 {
+		s.log.reset()
+		return
+	}
+	s.settings = s.log.apply(s.settings, s.base, true)
+	wentBack := slices.ContainsFunc(s.log.changes, func(c change) bool { return c.all })
+	s.log.reset()
+	if e, set := s.settings.find("application_name"); set && len(e.values) == 1 {
+		s.mu.Lock()
+		s.application = e.values[0]
+		s.mu.Unlock()
+	}
+	if s.state != nil {
+		s.state.settings = s.settings
+		if wentBack { // to what the backend began with, which is not what the session did
+			s.state.settings = nil
+		}
+	}
+	s.contextChanged()
+}
+
+// settle gives the backend back when the transaction is over.
+func (s *session) settle() error {
+	if s.backend == nil || s.status != statusIdle || s.unsynced {
+		return nil
+	}
+	if p := s.pinned[s.backend.Shard()]; p != nil && p.backend == s.backend {
+		s.letGo()
+		return nil
+	}
+	backend := s.letGo()
+	backend.Affinity = 0
+	if state := backend.State.(*serverState); state.settings != nil && !state.tainted { //nolint:forcetypeassert // ours
+		backend.Affinity = state.settings.affinity
+	}
+	backend.Release()
+	return nil
+}
+
+// drop closes the backend.
+func (s *session) drop(reason string) {
+	shard := s.backend.Shard()
+	backend := s.backend
+	backend.Retire(reason)
+	s.letGo()
+	s.mu.Lock()
+	if p := s.pinned[shard]; p != nil && p.backend == backend {
+		delete(s.pinned, shard)
+	}
+	s.mu.Unlock()
+}
+
+// pin keeps the attached backend for the session.
+func (s *session) pin(reason plan.Pin) {
+	shard := s.backend.Shard()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pinned == nil {
+		s.pinned = map[int]*pinned{}
+	}
+	p := s.pinned[shard]
+	if p == nil {
+		p = &pinned{backend: s.backend, since: time.Now()}
+		s.pinned[shard] = p
+	}
+	if !p.has(reason) {
+		p.reasons = append(p.reasons, reason)
+	}
+}
+
+// unpin closes a backend that the session kept.
+func (s *session) unpin(shard int, reason string) {
+	s.mu.Lock()
+	p := s.pinned[shard]
+	delete(s.pinned, shard)
+	s.mu.Unlock()
+	p.backend.Retire(reason)
+}
+
+// succeeded notes what a statement that the server has run leaves behind.
+func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
+	switch st.Command {
+	case plan.Begin:
+		s.status = statusOpen
+	case plan.Commit:
+		if string(tag) == "COMMIT" {
+			s.keepSettings()
+			s.reportedBefore = nil
+		} else {
+			s.log.reset()
+			s.contextChanged()
+		}
+	case plan.Rollback:
+		s.log.reset()
+		s.contextChanged()
+	case plan.Savepoint:
+		s.log.savepoint(st.Transaction.Savepoint)
+	case plan.ReleaseSavepoint:
+		s.log.release(st.Transaction.Savepoint)
+	case plan.RollbackTo:
+		s.log.rollbackTo(st.Transaction.Savepoint)
+		s.contextChanged()
+	case plan.SetVariable, plan.ResetVariable, plan.ResetAll:
+		s.log.record(st)
+		s.contextChanged()
+	case plan.Prepare:
+		s.preparedBySQL(st, e)
+	case plan.DiscardTemp:
+		clear(s.temporary)
+		s.contextChanged()
+	case plan.Pass:
+		if len(st.Settings) > 0 {
+			s.log.record(st)
+			s.contextChanged()
+		}
+	default: // nothing that the session keeps
+	}
+	if st.Schema {
+		s.server.schemaChanged()
+	}
+	if st.Pin != "" && s.backend != nil {
+		s.pin(st.Pin)
+	}
+	if st.Taints {
+		s.state.tainted = true
+	}
+	for _, name := range st.Drops {
+		delete(s.temporary, name)
+		s.contextChanged()
+	}
+	for _, name := range st.Creates {
+		if s.temporary == nil {
+			s.temporary = map[string]bool{}
+		}
+		s.temporary[name] = true
+		s.contextChanged()
+	}
+}
+
+// noteParameter remembers what a server reports, and says whether that is news to the client.
+func (s *session) noteParameter(message []byte) (isNews bool) {
+	name, value, err := wire.DecodeParameterStatus(wire.Body(message))
+	if err != nil {
+		return false
+	}
+	if s.state != nil {
+		s.state.reported[string(name)] = string(value)
+	}
+	if s.unheard || s.reported[string(name)] == string(value) {
+		return false
+	}
+	if s.reportedBefore == nil {
+		s.reportedBefore = maps.Clone(s.reported)
+	}
+	s.reported[string(name)] = string(value)
+	s.contextChanged()
+	return true
+}
+
+// hearParameters compares what the client was told with what the backend has: one that had the session's settings already
+// reports nothing.
+func (s *session) hearParameters() {
+	for name, value := range s.state.reported {
+		if s.reported[name] == value {
+			continue
+		}
+		s.reported[name] = value
+		s.contextChanged()
+		if s.ready {
+			s.out = wire.AppendParameterStatus(s.out, name, value)
+		}
+	}
+}
+
+// takeBackParameters tells the client what parameters are after a transaction that was undone where no server can tell it.
+func (s *session) takeBackParameters() {
+	for name, value := range s.reportedBefore {
+		if s.reported[name] != value {
+			s.out = wire.AppendParameterStatus(s.out, name, value)
+		}
+	}
+	if s.reportedBefore != nil {
+		s.reported, s.reportedBefore = s.reportedBefore, nil
+		s.contextChanged()
+	}
+}

@@ -1,0 +1,36 @@
+package session
+
+import (
+	"slices"
+	"sync"
+)
+
+// resolved are the types of a text's parameters for what clients declare of them, as a server resolved them.
+type resolved struct {
+	mu      sync.RWMutex
+	entries []resolvedEntry
+}
+
+type resolvedEntry struct{ declared, types []uint32 }
+
+// maxResolved bounds how many ways to declare the parameters of one text are remembered.
+const maxResolved = 16
+
+func (p *planned) types(declared []uint32) []uint32 {
+	p.resolved.mu.RLock()
+	defer p.resolved.mu.RUnlock()
+	for _, e := range p.resolved.entries {
+		if slices.Equal(e.declared, declared) {
+			return e.types
+		}
+	}
+	return nil
+}
+
+func (p *planned) keepTypes(declared, types []uint32) {
+	p.resolved.mu.Lock()
+	defer p.resolved.mu.Unlock()
+	if len(p.resolved.entries) < maxResolved {
+		p.resolved.entries = append(p.resolved.entries, resolvedEntry{slices.Clone(declared), types})
+	}
+}

@@ -1,0 +1,416 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// opKind is what an operation asks of a backend.
+type opKind uint8
+
+const (
+	opLocal             opKind = iota // nothing: data is for the client
+	opParse                           // check and keep a prepared statement
+	opProbe                           // let the server say what is wrong with a text
+	opBind                            // make a portal
+	opDescribeStatement               //
+	opDescribePortal                  //
+	opExecute                         //
+	opClosePortal                     //
+	opQuery                           // a simple query
+	opPoison                          // fail, so that what was done is undone
+	opSync                            //
+)
+
+// op is one operation of a unit of work, before it is known which backend will run it.
+type op struct {
+	kind      opKind
+	statement *statement
+	portal    []byte
+	// data is what opLocal says to the client, the rest of a Bind message, or the text of a query.
+	data    []byte
+	maxRows int32
+	// planned is what is run, for what follows from its success; nil if nothing does.
+	planned *planned
+	// failure is what opPoison tells the client.
+	failure *pgerr.Error
+	// tag replaces the command tag that the server gives.
+	tag string
+	// needs are prepared statements that the text names; makes are those that it makes.
+	needs, makes []*statement
+	// edits are what was changed in the text.
+	edits []edit
+}
+
+// expectKind is what ends a reply.
+type expectKind uint8
+
+const (
+	expectLocal expectKind = iota
+	expectParse
+	expectProbe
+	expectBind
+	expectDescribe
+	expectExecute
+	expectClose
+	expectQuery
+	expectPoison
+	expectSync
+)
+
+// expect is one reply that a backend owes, or that the session gives itself, in order.
+type expect struct {
+	kind expectKind
+	// hidden: the client does not know that it was asked for.
+	hidden bool
+	op     int // its place in the unit; -1: none
+	// next is the statement of a simple query that completes next.
+	next int
+	// prepared is what a Parse makes, closed what a Close ends.
+	prepared, closed *serverStatement
+	// parsed is what a Parse that the client did not ask for is of.
+	parsed *statement
+}
+
+func (s *session) addLocal(data []byte) { s.ops = append(s.ops, op{kind: opLocal, data: data}) }
+
+// needsServer says whether the unit cannot be answered without a backend.
+func (s *session) needsServer() bool {
+	for i := range s.ops {
+		if k := s.ops[i].kind; k != opLocal && k != opSync {
+			return true
+		}
+	}
+	return false
+}
+
+// sync ends the unit.
+func (s *session) sync() error {
+	s.skipping = false
+	if s.backend != nil && s.unsynced || s.needsServer() {
+		s.ops = append(s.ops, op{kind: opSync})
+		return s.flush()
+	}
+	if err := s.flush(); err != nil {
+		return err
+	}
+	if s.backend == nil && !s.tx.open {
+		s.endTransaction()
+	}
+	s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
+	return s.write()
+}
+
+// flush runs what the unit has so far and tells the client all of it.
+func (s *session) flush() error {
+	defer s.clearUnit()
+	if !s.needsServer() && (s.backend == nil || !s.unsynced || len(s.ops) == 0) {
+		for i := range s.ops {
+			s.out = append(s.out, s.ops[i].data...)
+		}
+		return s.write()
+	}
+	err := s.send()
+	if err == nil {
+		err = s.receive()
+	}
+	if err == nil || errors.Is(err, errRecovered) {
+		return nil
+	}
+	if refused := refusalIn(err); refused != nil {
+		return s.failUnit(refused)
+	}
+	return err
+}
+
+func (s *session) clearUnit() {
+	clear(s.ops) // they hold the client's bytes and statements
+	s.ops, s.expects, s.head = s.ops[:0], s.expects[:0], 0
+	s.target, s.suppress, s.unitBytes = noShard, false, 0
+	s.in.recycle()
+}
+
+// failUnit answers a unit that could not be sent: what came before the first operation that needs a backend is told.
+func (s *session) failUnit(e *pgerr.Error) error {
+	if e.Severity == pgerr.SeverityFatal {
+		return s.sayGoodbye(e)
+	}
+	ended := false
+	told := false
+	for i := range s.ops {
+		switch o := &s.ops[i]; {
+		case o.kind == opSync, o.kind == opQuery:
+			ended = true
+		case o.kind == opLocal && !told:
+			s.out = append(s.out, o.data...)
+		}
+		if !told && s.ops[i].kind != opLocal {
+			told = true
+			s.out = wire.AppendError(s.out, e)
+		}
+		if s.ops[i].kind == opParse && s.ops[i].statement.name != "" {
+			delete(s.statements, s.ops[i].statement.name)
+		}
+	}
+	if s.tx.open {
+		s.tx.failed = true
+	}
+	s.server.countRefusal(e)
+	s.skipping = !ended
+	if ended {
+		if !s.tx.open {
+			s.endTransaction()
+		}
+		s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
+	}
+	return s.write()
+}
+
+// maxAttempts is how often a unit that never reached a server is tried.
+const maxAttempts = 3
+
+// send brings the unit to a backend. An error that is a *pgerr.Error is for the client.
+func (s *session) send() error {
+	for attempt := 1; ; attempt++ {
+		fresh := s.backend == nil
+		if err := s.attach(); err != nil {
+			return err
+		}
+		s.render()
+		s.sentAt = time.Now()
+		written, err := s.writeToServer()
+		if err == nil {
+			s.begun()
+			return nil
+		}
+		if written > 0 || !fresh || s.pinned[s.backend.Shard()] != nil || attempt == maxAttempts {
+			return s.lost(err)
+		}
+		// Not a byte was taken, so nothing has run: another backend is as good.
+		s.drop("write failed")
+	}
+}
+
+// largeWrite is what surely fits into the sockets' buffers, so that writing it cannot wait for a server that waits for us.
+const largeWrite = 16 << 10
+
+func (s *session) writeToServer() (written int, err error) {
+	conn := s.backend.Conn()
+	if len(s.toServer) <= largeWrite {
+		written, err = conn.Write(s.toServer)
+		s.toServer = s.toServer[:0]
+		return written, err
+	}
+	// The server may answer before it has read all, and wait until somebody reads that.
+	data, done := s.toServer, make(chan struct{})
+	s.toServer, s.writing = nil, done
+	go func() {
+		defer close(done)
+		if _, err := conn.Write(data); err != nil {
+			_ = conn.Close() // the reader is told by that
+		}
+	}()
+	return len(data), nil
+}
+
+// written waits for what is being written in the background.
+func (s *session) written() {
+	if s.writing != nil {
+		<-s.writing
+		s.writing = nil
+	}
+}
+
+// begun notes that a backend has got the unit.
+func (s *session) begun() {
+	s.unsynced = true
+	if s.tx.open {
+		s.tx.open, s.tx.deferred = false, nil
+		s.status = statusOpen
+	}
+}
+
+// render writes the operations as the attached backend needs them.
+func (s *session) render() {
+	s.toServer, s.expects, s.head = s.toServer[:0], s.expects[:0], 0
+	s.renderBegin()
+	for i := range s.ops {
+		s.renderOp(i)
+	}
+	if n := len(s.ops); n > 0 && s.ops[n-1].kind != opSync && s.ops[n-1].kind != opQuery {
+		s.toServer = wire.AppendFlush(s.toServer)
+	}
+}
+
+// renderBegin sends the BEGIN that was put off, and what was said after it.
+func (s *session) renderBegin() {
+	if !s.tx.open {
+		return
+	}
+	s.hiddenQuery(s.tx.begin)
+	for _, sql := range s.tx.deferred {
+		s.hiddenQuery(sql)
+	}
+}
+
+func (s *session) hiddenQuery(sql string) {
+	s.toServer = wire.AppendQuery(s.toServer, sql)
+	s.state.unnamed = nil
+	s.expects = append(s.expects, expect{kind: expectQuery, hidden: true, op: -1})
+}
+
+func (s *session) renderOp(i int) {
+	o := &s.ops[i]
+	switch o.kind {
+	case opLocal:
+		s.expects = append(s.expects, expect{kind: expectLocal, op: i})
+	case opParse:
+		s.renderParse(i)
+	case opProbe:
+		s.toServer = wire.AppendParse(s.toServer, "", o.data, nil)
+		s.state.unnamed = nil
+		s.expects = append(s.expects, expect{kind: expectProbe, op: i})
+	case opBind:
+		if o.statement.needs != nil {
+			s.ensureAll([]*statement{o.statement.needs})
+		}
+		s.toServer = wire.AppendBindTail(s.toServer, o.portal, s.ensure(o.statement), o.data)
+		s.expects = append(s.expects, expect{kind: expectBind, op: i})
+	case opDescribeStatement:
+		s.toServer = wire.AppendDescribe(s.toServer, 'S', s.ensure(o.statement))
+		s.expects = append(s.expects, expect{kind: expectDescribe, op: i})
+	case opDescribePortal:
+		s.toServer = wire.AppendDescribe(s.toServer, 'P', o.portal)
+		s.expects = append(s.expects, expect{kind: expectDescribe, op: i})
+	case opExecute:
+		s.toServer = wire.AppendExecute(s.toServer, o.portal, o.maxRows)
+		s.expects = append(s.expects, expect{kind: expectExecute, op: i})
+	case opClosePortal:
+		s.toServer = wire.AppendClose(s.toServer, 'P', o.portal)
+		s.expects = append(s.expects, expect{kind: expectClose, op: i})
+	case opQuery:
+		if s.ensureAll(o.needs) {
+			s.toServer = wire.AppendSync(s.toServer)
+			s.expects = append(s.expects, expect{kind: expectSync, hidden: true, op: -1})
+		}
+		s.toServer = wire.AppendQuery(s.toServer, o.data)
+		s.state.unnamed = nil
+		s.expects = append(s.expects, expect{kind: expectQuery, op: i})
+	case opPoison:
+		s.toServer = wire.AppendParse(s.toServer, "", "refused by the router", nil)
+		s.state.unnamed = nil
+		s.expects = append(s.expects, expect{kind: expectPoison, op: i})
+	case opSync:
+		s.toServer = wire.AppendSync(s.toServer)
+		s.expects = append(s.expects, expect{kind: expectSync, op: i})
+	default:
+		panic(fmt.Sprintf("session: operation %d is not rendered", o.kind))
+	}
+}
+
+// renderParse answers a Parse: by the server, or at once if the backend has the statement already.
+func (s *session) renderParse(i int) {
+	st := s.ops[i].statement
+	if st.name == "" {
+		s.toServer = wire.AppendParse(s.toServer, "", st.text, st.oids)
+		s.state.unnamed = st
+		s.expects = append(s.expects, expect{kind: expectParse, op: i})
+		return
+	}
+	name := st.onServer(s.settings)
+	if s.state.has(name) {
+		s.ops[i].data = parseComplete
+		s.expects = append(s.expects, expect{kind: expectLocal, op: i})
+		return
+	}
+	s.makeRoom(name)
+	s.toServer = wire.AppendParse(s.toServer, name, st.text, st.oids)
+	s.expects = append(s.expects, expect{kind: expectParse, op: i, prepared: s.state.add(name)})
+}
+
+var (
+	parseComplete = wire.AppendParseComplete(nil)
+	bindComplete  = wire.AppendBindComplete(nil)
+	closeComplete = wire.AppendCloseComplete(nil)
+	noData        = wire.AppendNoData(nil)
+)
+
+// ensure makes sure that the backend has a statement, and returns its name there.
+func (s *session) ensure(st *statement) string {
+	if st.name == "" {
+		if s.state.unnamed != st {
+			s.toServer = wire.AppendParse(s.toServer, "", st.text, st.oids)
+			s.state.unnamed = st
+			s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1, parsed: st})
+		}
+		return ""
+	}
+	name := st.onServer(s.settings)
+	if !s.state.has(name) {
+		s.makeRoom(name)
+		s.toServer = wire.AppendParse(s.toServer, name, st.text, st.oids)
+		s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1, prepared: s.state.add(name)})
+	}
+	return name
+}
+
+// ensureAll makes sure that the backend has the statements that a text names, and says whether anything had to be sent.
+func (s *session) ensureAll(statements []*statement) (sent bool) {
+	for _, st := range statements {
+		name := st.onServer(s.settings)
+		if s.state.has(name) {
+			continue
+		}
+		sent = true
+		if st.sql == nil {
+			s.ensure(st)
+			continue
+		}
+		s.toServer = wire.AppendParse(s.toServer, "", st.sql.source, nil)
+		s.toServer = wire.AppendBind(s.toServer, "", "", nil, nil, nil)
+		s.toServer = wire.AppendExecute(s.toServer, "", 0)
+		s.state.unnamed = nil
+		s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1}, expect{kind: expectBind, hidden: true, op: -1},
+			expect{kind: expectExecute, hidden: true, op: -1, prepared: s.state.add(name)})
+	}
+	return sent
+}
+
+// makeRoom closes what is in the way of a new prepared statement: a stale one of its name, and the oldest if there are too many.
+func (s *session) makeRoom(name string) {
+	if stale := s.state.prepared[name]; stale != nil {
+		s.closePrepared(stale)
+	}
+	if old := s.state.oldest(); old != nil && !s.unitUses(old.name) {
+		s.closePrepared(old)
+	}
+}
+
+func (s *session) closePrepared(old *serverStatement) {
+	s.state.remove(old)
+	s.toServer = wire.AppendClose(s.toServer, 'S', old.name)
+	s.expects = append(s.expects, expect{kind: expectClose, hidden: true, op: -1, closed: old})
+}
+
+// unitUses says whether an operation of the unit counts on a statement.
+func (s *session) unitUses(name string) bool {
+	return slices.ContainsFunc(s.ops, func(o op) bool { return o.statement != nil && o.statement.serverName == name })
+}
+
+// ran returns the plan that an expected reply belongs to, and the statement of it that completes now.
+func (s *session) ran(e *expect) (*planned, *plan.Statement) {
+	if e.op < 0 || s.ops[e.op].planned == nil {
+		return nil, nil
+	}
+	p := s.ops[e.op].planned
+	if e.next >= len(p.plan.Statements) {
+		return p, nil
+	}
+	return p, &p.plan.Statements[e.next]
+}

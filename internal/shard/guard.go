@@ -1,0 +1,193 @@
+package shard
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// The triggers of a guard. PostgreSQL fires triggers of one kind in the order of their names; nothing here depends on it.
+const (
+	insertGuard   = "cleave_guard"
+	updateGuard   = "cleave_guard_update"
+	strangerGuard = "cleave_hello"
+)
+
+// mostInlineBounds is up to how many bounds an insert is checked in the trigger's condition. PostgreSQL reads a condition
+// anew for every statement, which takes 0.3 microseconds for each bound, while calling a function takes one for each row.
+const mostInlineBounds = 32
+
+// guard is what stands on one table of a shard: SQL that says the same each time it is made of the same map.
+type guard struct {
+	table topology.TableName
+	// function and source are those of the check of rows, which reference tables do not have.
+	function, source string
+	statements       []string
+	triggers         []string
+	// digest identifies all of it. The triggers have it as their argument, so that an outdated one can be told.
+	digest string
+}
+
+// guardDigestLength is how many characters of the digest are kept.
+const guardDigestLength = 32
+
+// guardDraft collects the parts of a guard. Triggers are made of the digest, so they come last.
+type guardDraft struct {
+	table     topology.TableName
+	functions []string
+	triggers  []triggerDraft
+}
+
+type triggerDraft struct {
+	name, when, function string // when is all between the name of the table and EXECUTE
+	events               string
+}
+
+func (d guardDraft) finish() guard {
+	sum := sha256.New()
+	for _, sql := range d.functions {
+		fmt.Fprintf(sum, "%s\n", sql)
+	}
+	for _, t := range d.triggers {
+		fmt.Fprintf(sum, "%s %s %s %s\n", t.name, t.events, t.when, t.function)
+	}
+	g := guard{table: d.table, statements: slices.Clone(d.functions), digest: hex.EncodeToString(sum.Sum(nil))[:guardDigestLength]}
+	for _, t := range d.triggers {
+		g.triggers = append(g.triggers, t.name)
+		g.statements = append(g.statements, fmt.Sprintf("CREATE OR REPLACE TRIGGER %s %s ON %s %s EXECUTE FUNCTION cleave.%s('%s')",
+			t.name, t.events, d.table, t.when, t.function, g.digest))
+	}
+	return g
+}
+
+// strangers is the trigger that asks whether a router speaks, once for each statement.
+func strangers() triggerDraft {
+	return triggerDraft{
+		name: strangerGuard, events: "BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE",
+		when: "FOR EACH STATEMENT WHEN (coalesce(current_setting('" + RouterParameter + "', true), '') = '')", function: "refuse_stranger",
+	}
+}
+
+// referenceGuard lets nobody write to one copy of a table that has several.
+func referenceGuard(table topology.TableName, shards int) guard {
+	trigger := strangers()
+	if shards > 1 {
+		trigger.when = "FOR EACH STATEMENT WHEN (current_setting('" + RouterParameter + "', true) IS DISTINCT FROM '" + ByHand + "')"
+		trigger.function = "refuse_reference_write"
+	}
+	return guardDraft{table: table, triggers: []triggerDraft{trigger}}.finish()
+}
+
+// guardFunctionPrefix begins the names of the functions that are made for guards, one for each sharded table.
+const guardFunctionPrefix = "guard_"
+
+// guardFunctionName is the same for a table however often it is made anew.
+func guardFunctionName(table topology.TableName) string {
+	sum := sha256.Sum256([]byte(table.String()))
+	return guardFunctionPrefix + hex.EncodeToString(sum[:8])
+}
+
+// isGuardFunction says whether something in the schema was made for a guard.
+func isGuardFunction(o Object) bool {
+	digits, ok := strings.CutPrefix(o.Name, "cleave."+guardFunctionPrefix)
+	digits, call := strings.CutSuffix(digits, "()")
+	_, err := hex.DecodeString(digits)
+	return o.Kind == "function" && ok && call && err == nil && len(digits) == 16
+}
+
+// shardedGuard refuses rows that the shard does not own.
+func shardedGuard(t *topology.Table, shard string, o ownership) (guard, error) {
+	columns := t.KeyColumns()
+	belongs, err := o.belongs(newColumns("NEW", columns))
+	if err != nil {
+		return guard{}, err
+	}
+	source, err := o.source(t, shard, belongs)
+	if err != nil {
+		return guard{}, err
+	}
+	name := guardFunctionName(t.Name())
+	d := guardDraft{table: t.Name(), functions: []string{
+		fmt.Sprintf("CREATE OR REPLACE FUNCTION cleave.%s() RETURNS trigger LANGUAGE plpgsql %s AS %s", name, o.options(), literal(source)),
+		fmt.Sprintf("REVOKE ALL ON FUNCTION cleave.%s() FROM PUBLIC", name),
+	}}
+	insert := triggerDraft{name: insertGuard, events: "AFTER INSERT", when: "FOR EACH ROW", function: name}
+	if o.away == 0 && belongs.bounds <= mostInlineBounds {
+		insert.when += " WHEN ((" + belongs.sql + ") IS NOT TRUE)"
+	}
+	update := triggerDraft{name: updateGuard, events: "AFTER UPDATE", when: "FOR EACH ROW", function: name}
+	if !o.copies {
+		update.when += fmt.Sprintf(" WHEN ((%s) IS DISTINCT FROM (%s))", list(newColumns("OLD", columns)), list(newColumns("NEW", columns)))
+	}
+	d.triggers = []triggerDraft{insert, update, strangers()}
+	g := d.finish()
+	g.function, g.source = name, source
+	return g, nil
+}
+
+// newColumns names the columns of a row variable of a trigger.
+func newColumns(row string, columns []string) []string {
+	named := make([]string, len(columns))
+	for i, c := range columns {
+		named[i] = row + "." + quote(c)
+	}
+	return named
+}
+
+func list(expressions []string) string { return strings.Join(expressions, ", ") }
+
+// options of the function. Who writes a row may not read the pins, so the function does it as its owner.
+func (o ownership) options() string {
+	if o.here+o.away > 0 {
+		return "SECURITY DEFINER"
+	}
+	return ""
+}
+
+// source is the body of the function that decides about a row and refuses it.
+func (o ownership) source(t *topology.Table, shard string, belongs condition) (string, error) {
+	columns := t.KeyColumns()
+	var b strings.Builder
+	b.WriteString("DECLARE\n\tbelongs boolean;\n\tpinned boolean;\nBEGIN\n")
+	for _, c := range columns {
+		fmt.Fprintf(&b, "\tIF NEW.%s IS NULL THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = 'The shard key says where a row lives, so no part of it can be null.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, COLUMN = %s;\n\tEND IF;\n",
+			quote(c), pgerr.NotNullViolation, literal(fmt.Sprintf("null value in column %q of relation %q violates not-null constraint", c, t.Name().Name)), literal(c))
+	}
+	fmt.Fprintf(&b, "\tbelongs := %s;\n", belongs.sql)
+	if o.here+o.away > 0 {
+		look, err := o.pinLook(newColumns("NEW", columns))
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(look)
+	}
+	fmt.Fprintf(&b, "\tIF belongs THEN\n\t\tRETURN NULL;\n\tEND IF;\n\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\tDETAIL = pg_catalog.format(%s, %s),\n\t\tHINT = %s, SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;\nEND",
+		pgerr.NotOwned, literal(fmt.Sprintf("a row of table %s does not belong on shard %q", t.Name(), shard)),
+		literal(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(columns)), list(slices.Repeat([]string{"%s"}, len(columns))), o.keyspace.Name())),
+		list(newColumns("NEW", columns)),
+		literal("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."))
+	return b.String(), nil
+}
+
+// percent makes a text stand for itself in a format.
+func percent(text string) string { return strings.ReplaceAll(text, "%", "%%") }
+
+// pinLook lets a pin decide, if there is one. Keys are compared in the form in which they are sent, which does not depend on
+// the session's settings.
+func (o ownership) pinLook(columns []string) (string, error) {
+	hash, err := hashSQL(o.keyspace, columns)
+	if err != nil {
+		return "", err
+	}
+	sent := make([]string, len(columns))
+	for i, c := range familyCasts(o.keyspace, columns) {
+		sent[i] = sentSQL(families(o.keyspace)[i], c)
+	}
+	return fmt.Sprintf("\tSELECT p.here INTO pinned FROM cleave.guard_pins p\n\t\tWHERE p.keyspace OPERATOR(pg_catalog.=) %s AND p.hash OPERATOR(pg_catalog.=) %s AND p.key OPERATOR(pg_catalog.=) ARRAY[%s];\n\tIF FOUND THEN\n\t\tbelongs := pinned;\n\tEND IF;\n",
+		literal(o.keyspace.Name()), hash, list(sent)), nil
+}

@@ -1,0 +1,66 @@
+package shard
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// RouterParameter is the startup parameter by which a backend says which router it serves. It is sent when the connection is
+// made and not set afterwards, so that neither RESET ALL nor DISCARD ALL takes it away.
+const RouterParameter = "cleave.router"
+
+// ByHand is the value of [RouterParameter] with which a person says that they know what they do.
+const ByHand = "by hand"
+
+// Greeting is what a shard answers to a router's first statement.
+type Greeting struct {
+	// SearchPath and Role are the session's, as the client's role found them at log-in.
+	SearchPath, Role string
+	// ServerVersion is a number: 150018 is 15.18.
+	ServerVersion int
+	// MaxConnections of the server, and how many of them are kept for superusers.
+	MaxConnections, ReservedConnections int
+	// MapVersion is the version of the map that the shard has recorded; 0 if none is.
+	MapVersion uint64
+	// InRecovery: it is a replica.
+	InRecovery bool
+}
+
+// HelloSQL is the first statement of a router's backend, for the simple protocol. The shard refuses it with SQLSTATE CL003 if
+// it asks for a newer map than the router's version, and with CL002 if the session was not opened with [RouterParameter] as
+// this router. Its one row goes to [ParseGreeting].
+func HelloSQL(router string, version uint64) string {
+	return fmt.Sprintf("SELECT search_path, role, server_version, max_connections, reserved_connections, map_version, in_recovery FROM cleave.hello(%s, %d)",
+		literal(router), version)
+}
+
+// ParseGreeting reads the row that hello answered with, each value in its text form.
+func ParseGreeting(row []string) (Greeting, error) {
+	const columns = 7
+	if len(row) != columns {
+		return Greeting{}, fmt.Errorf("read the shard's greeting: it has %d values, not %d", len(row), columns)
+	}
+	g := Greeting{SearchPath: row[0], Role: row[1], InRecovery: row[6] == "t"}
+	for i, into := range []*int{&g.ServerVersion, &g.MaxConnections, &g.ReservedConnections} {
+		number, err := strconv.Atoi(row[2+i])
+		if err != nil {
+			return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
+		}
+		*into = number
+	}
+	var err error
+	if g.MapVersion, err = strconv.ParseUint(row[5], 10, 64); err != nil {
+		return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
+	}
+	return g, nil
+}
+
+// literal returns the text as SQL takes it, whatever standard_conforming_strings says.
+func literal(text string) string {
+	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	if strings.Contains(text, `\`) {
+		return " E" + strings.ReplaceAll(quoted, `\`, `\\`)
+	}
+	return quoted
+}

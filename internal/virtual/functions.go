@@ -1,0 +1,291 @@
+package virtual
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/control"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/session"
+	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/placement/key"
+)
+
+// function is one function: the names of its parameters, how many must be given, and what it does.
+type function struct {
+	parameters []string
+	least      int
+	variadic   bool
+	run        func(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, rest []*string) (string, error)
+}
+
+var functions map[string]function
+
+func init() { //nolint:gochecknoinits // they refer to each other by the map
+	shardTable := function{
+		parameters: []string{"table_name", "key", "keyspace", "colocate_with", "strategy", "unique"}, least: 2, run: shardTable,
+	}
+	distribute := function{
+		parameters: []string{"table_name", "distribution_column", "distribution_type", "colocate_with"}, least: 2, run: distributeTable,
+	}
+	reference := function{parameters: []string{"table_name"}, least: 1, run: referenceTable}
+	functions = map[string]function{
+		"shard_table": shardTable, "create_distributed_table": distribute, "reference_table": reference, "create_reference_table": reference,
+		"shard_of": {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
+		"version": {run: func(s *Schema, _ context.Context, _ session.Call, _ map[string]*string, _ []*string) (string, error) {
+			return "Cleave " + s.config.Version, nil
+		}},
+	}
+}
+
+// ResultType is text for all functions so far.
+func (s *Schema) ResultType(string) string { return "text" }
+
+// Call runs a function.
+func (s *Schema) Call(ctx context.Context, call session.Call) (*string, *pgerr.Error) {
+	f, found := functions[call.Function]
+	if !found {
+		return nil, pgerr.New(pgerr.UndefinedFunction, "function cleave.%s does not exist", call.Function)
+	}
+	arguments, rest, refused := f.match(call)
+	if refused != nil {
+		return nil, refused
+	}
+	result, err := f.run(s, ctx, call, arguments, rest)
+	if err != nil {
+		return nil, asError("cleave."+call.Function+" failed", err)
+	}
+	return &result, nil
+}
+
+// match gives each parameter its argument, by position and by name.
+func (f *function) match(call session.Call) (named map[string]*string, rest []*string, refused *pgerr.Error) {
+	named = map[string]*string{}
+	for i, a := range call.Arguments {
+		name := a.Name
+		if name == "" {
+			if i >= len(f.parameters) && f.variadic {
+				rest = append(rest, a.Text)
+				continue
+			}
+			if i >= len(f.parameters) {
+				return nil, nil, f.mismatch(call)
+			}
+			name = f.parameters[i]
+		}
+		if !slices.Contains(f.parameters, name) || named[name] != nil {
+			return nil, nil, f.mismatch(call)
+		}
+		named[name] = a.Text
+	}
+	if len(call.Arguments) < f.least {
+		return nil, nil, f.mismatch(call)
+	}
+	for _, name := range f.parameters[:min(f.least, len(f.parameters))] {
+		if named[name] == nil {
+			return nil, nil, pgerr.New(pgerr.NullNotAllowed, "cleave.%s: %s must not be null", call.Function, name)
+		}
+	}
+	return named, rest, nil
+}
+
+func (f *function) mismatch(call session.Call) *pgerr.Error {
+	parameters := strings.Join(f.parameters, ", ")
+	if f.variadic {
+		parameters += ", key …"
+	}
+	return pgerr.New(pgerr.UndefinedFunction, "function cleave.%s cannot be called like that", call.Function).
+		WithHint("It is cleave.%s(%s); the first %d are needed.", call.Function, parameters, f.least)
+}
+
+func text(arguments map[string]*string, name string) string {
+	if v := arguments[name]; v != nil {
+		return *v
+	}
+	return ""
+}
+
+func shardTable(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	unique := text(arguments, "unique")
+	if unique != "" && unique != "per shard" {
+		return "", pgerr.New(pgerr.InvalidParameterValue, "unique => '%s' is not known", unique).
+			WithHint("Leave it out, or say 'per shard' if the values cannot collide.")
+	}
+	return s.shardTable(ctx, call, arguments, control.ShardTableRequest{
+		Keyspace: text(arguments, "keyspace"), Strategy: text(arguments, "strategy"), UniquePerShard: unique != "",
+	}, text(arguments, "key"))
+}
+
+// distributeTable is the name under which users of Citus know it.
+func distributeTable(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	if kind := text(arguments, "distribution_type"); kind != "" && kind != "hash" {
+		return "", pgerr.New(pgerr.FeatureNotSupported, "distribution_type '%s' is not supported", kind).WithHint("Use hash, or cleave.shard_table with strategy =>.")
+	}
+	if with := text(arguments, "colocate_with"); with == "default" || with == "none" {
+		arguments["colocate_with"] = nil
+	}
+	return s.shardTable(ctx, call, arguments, control.ShardTableRequest{}, text(arguments, "distribution_column"))
+}
+
+func (s *Schema) shardTable(ctx context.Context, call session.Call, arguments map[string]*string, request control.ShardTableRequest, columns string) (string, error) {
+	var err error
+	if request.Table, err = s.tableName(text(arguments, "table_name"), call.SearchPath); err != nil {
+		return "", err
+	}
+	if with := text(arguments, "colocate_with"); with != "" {
+		name, err := s.tableName(with, call.SearchPath)
+		if err != nil {
+			return "", err
+		}
+		request.ColocateWith = name.String()
+	}
+	if request.Key, err = identifiers(columns); err != nil {
+		return "", err
+	}
+	request.Role = call.Role
+	table, err := s.config.Cluster.ShardTable(ctx, request)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s is sharded by (%s) in keyspace %s", table.Name, strings.Join(table.Key, ", "), table.Keyspace), nil
+}
+
+func referenceTable(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	name, err := s.tableName(text(arguments, "table_name"), call.SearchPath)
+	if err != nil {
+		return "", err
+	}
+	table, err := s.config.Cluster.ReferenceTable(ctx, control.ReferenceTableRequest{Table: name, Role: call.Role})
+	if err != nil {
+		return "", err
+	}
+	return table.Name + " is copied to every shard", nil
+}
+
+// tableName reads a table's name; without a schema it is the first of the search path that has a declared table of that
+// name, or else the first of all, where a new table would be made.
+func (s *Schema) tableName(name string, path []string) (topology.TableName, error) {
+	parts, err := splitIdentifiers(name, '.')
+	if err != nil || len(parts) > 2 {
+		return topology.TableName{}, pgerr.New(pgerr.InvalidName, "%q is not a table's name", name)
+	}
+	if len(parts) == 2 {
+		return topology.TableName{Schema: parts[0], Name: parts[1]}, nil
+	}
+	if m := s.config.Map(); m != nil {
+		for _, schema := range path {
+			if m.Table(schema, parts[0]) != nil {
+				return topology.TableName{Schema: schema, Name: parts[0]}, nil
+			}
+		}
+	}
+	for _, schema := range path {
+		if schema != "pg_catalog" && schema != "cleave" {
+			return topology.TableName{Schema: schema, Name: parts[0]}, nil
+		}
+	}
+	return topology.TableName{}, pgerr.New(pgerr.UndefinedTable, "relation \"%s\" does not exist", name).WithHint("Name its schema too.")
+}
+
+// identifiers reads a list of names with commas between them.
+func identifiers(list string) ([]string, error) {
+	names, err := splitIdentifiers(list, ',')
+	if err != nil || len(names) == 0 {
+		return nil, pgerr.New(pgerr.InvalidName, "%q is not a list of columns", list).WithHint("Write the key's columns as 'user_id' or 'channel_id, bucket'.")
+	}
+	return names, nil
+}
+
+var errIdentifier = errors.New("not an identifier")
+
+// splitIdentifiers reads names as SQL does: folded unless they are quoted.
+func splitIdentifiers(text string, separator byte) ([]string, error) {
+	var names []string
+	for {
+		text = strings.TrimSpace(text)
+		var name string
+		if strings.HasPrefix(text, `"`) {
+			closing := closingQuote(text)
+			if closing < 0 {
+				return nil, errIdentifier
+			}
+			name, text = strings.ReplaceAll(text[1:closing], `""`, `"`), text[closing+1:]
+		} else {
+			end := strings.IndexByte(text, separator)
+			if end < 0 {
+				end = len(text)
+			}
+			name, text = strings.ToLower(strings.TrimSpace(text[:end])), text[end:]
+		}
+		if name == "" || strings.ContainsAny(name, "\x00") {
+			return nil, errIdentifier
+		}
+		names = append(names, name)
+		text = strings.TrimSpace(text)
+		if text == "" {
+			return names, nil
+		}
+		if text[0] != separator {
+			return nil, errIdentifier
+		}
+		text = text[1:]
+	}
+}
+
+// closingQuote returns where a quoted name at the front of a text ends, -1 if it does not.
+func closingQuote(text string) int {
+	for i := 1; i < len(text); i++ {
+		if text[i] != '"' {
+			continue
+		}
+		if i+1 == len(text) || text[i+1] != '"' {
+			return i
+		}
+		i++
+	}
+	return -1
+}
+
+// shardOf tells on which shard a key's rows live.
+func shardOf(s *Schema, _ context.Context, call session.Call, arguments map[string]*string, rest []*string) (string, error) {
+	name, err := s.tableName(text(arguments, "table_name"), call.SearchPath)
+	if err != nil {
+		return "", err
+	}
+	m := s.config.Map()
+	table := m.Table(name.Schema, name.Name)
+	if table == nil || table.Kind() != topology.Sharded {
+		return "", pgerr.New(pgerr.WrongObjectType, "table %s is not sharded", name).WithHint("cleave.tables lists those that are.")
+	}
+	types := table.Keyspace().KeyTypes()
+	if len(rest) != len(types) {
+		return "", pgerr.New(pgerr.UndefinedFunction, "table %s has a key of %d columns, %d values were given", name, len(types), len(rest)).
+			WithHint("The key is (%s).", strings.Join(table.KeyColumns(), ", "))
+	}
+	values := make([]key.Value, len(types))
+	for i, value := range rest {
+		if value == nil {
+			return "", pgerr.New(pgerr.NullNotAllowed, "a key must not be null")
+		}
+		if values[i], err = types[i].Parse(*value); err != nil {
+			return "", pgerr.New(pgerr.InvalidTextRepresentation, "invalid input for the key column \"%s\": %s", table.KeyColumns()[i], err)
+		}
+	}
+	place, err := table.Keyspace().Locate(values...)
+	if err != nil {
+		return "", err
+	}
+	return place.Shard.Name(), nil
+}
+
+// asError makes an error one that a client can read.
+func asError(what string, err error) *pgerr.Error {
+	var refused *pgerr.Error
+	if errors.As(err, &refused) {
+		return refused
+	}
+	return pgerr.New(pgerr.ObjectNotInPrerequisite, "%s", what).WithDetail("%s", err)
+}

@@ -1,0 +1,238 @@
+package virtual
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/session"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// view is one view: its columns, and how its rows are found.
+type view struct {
+	columns []session.ViewColumn
+	rows    func(ctx context.Context, s *Schema) ([][]any, error)
+}
+
+func column(name, typ string) session.ViewColumn { return session.ViewColumn{Name: name, Type: typ} }
+
+var views = map[string]view{
+	"shards": {
+		columns: []session.ViewColumn{
+			column("name", "text"), column("number", "int4"), column("address", "text"), column("state", "text"), column("weight", "float8"),
+			column("labels", "jsonb"), column("home", "bool"), column("ranges", "int4"), column("pins", "int4"), column("single_tables", "int4"),
+		},
+		rows: shardRows,
+	},
+	"keyspaces": {
+		columns: []session.ViewColumn{
+			column("name", "text"), column("strategy", "text"), column("key_types", "text[]"), column("ranges", "int4"), column("pins", "int4"),
+			column("algorithm", "text"),
+		},
+		rows: keyspaceRows,
+	},
+	"ranges": {
+		columns: []session.ViewColumn{
+			column("keyspace", "text"), column("range_from", "text"), column("range_to", "text"), column("shard", "text"),
+		},
+		rows: rangeRows,
+	},
+	"pins": {
+		columns: []session.ViewColumn{column("keyspace", "text"), column("key", "text[]"), column("shard", "text")},
+		rows:    pinRows,
+	},
+	"tables": {
+		columns: []session.ViewColumn{
+			column("schema_name", "text"), column("table_name", "text"), column("kind", "text"), column("keyspace", "text"),
+			column("key_columns", "text[]"), column("shard", "text"),
+		},
+		rows: tableRows,
+	},
+	"table_sizes": {
+		columns: []session.ViewColumn{
+			column("schema_name", "text"), column("table_name", "text"), column("kind", "text"), column("shard", "text"), column("total_bytes", "int8"),
+			column("table_bytes", "int8"), column("index_bytes", "int8"), column("estimated_rows", "int8"),
+		},
+		rows: sizeRows,
+	},
+	"routers": {
+		columns: []session.ViewColumn{
+			column("name", "text"), column("id", "text"), column("address", "text"), column("http_address", "text"),
+			column("started", "timestamptz"), column("version", "text"), column("map_version", "int8"),
+		},
+		rows: routerRows,
+	},
+	"sessions": {
+		columns: []session.ViewColumn{
+			column("router", "text"), column("pid", "int4"), column("user_name", "text"), column("database_name", "text"),
+			column("application_name", "text"), column("client_address", "text"), column("started", "timestamptz"), column("state", "text"),
+			column("shard", "text"), column("pinned_shards", "text[]"), column("pin_reasons", "text[]"),
+		},
+		rows: sessionRows,
+	},
+	"pools": {
+		columns: []session.ViewColumn{
+			column("router", "text"), column("shard", "text"), column("address", "text"), column("max_backends", "int4"), column("in_use", "int4"),
+			column("idle", "int4"), column("waiting", "int4"), column("logins_running", "int4"), column("opened", "int8"), column("closed", "int8"),
+			column("failed_logins", "int8"), column("waits", "int8"), column("wait_seconds", "float8"), column("timeouts", "int8"),
+			column("breaker", "text"), column("last_error", "text"),
+		},
+		rows: poolRows,
+	},
+	"statements": {
+		columns: []session.ViewColumn{
+			column("router", "text"), column("fingerprint", "text"), column("statement", "text"), column("calls", "int8"), column("errors", "int8"),
+			column("rows", "int8"), column("bytes", "int8"), column("total_seconds", "float8"), column("mean_seconds", "float8"),
+			column("p50_seconds", "float8"), column("p95_seconds", "float8"), column("p99_seconds", "float8"), column("max_seconds", "float8"),
+		},
+		rows: statementRows,
+	},
+}
+
+func shardRows(_ context.Context, s *Schema) ([][]any, error) {
+	m := s.config.Map()
+	holdings := m.Holdings()
+	var rows [][]any
+	for shard := range m.Shards() {
+		h := holdings[shard.Number()]
+		labels, err := json.Marshal(shard.Spec().Labels)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, []any{
+			shard.Name(), shard.Number(), shard.Primary(), shard.State(), shard.Weight(), json.RawMessage(labels), shard == m.Home(), h.Ranges, h.Pins, h.Tables,
+		})
+	}
+	return rows, nil
+}
+
+func keyspaceRows(_ context.Context, s *Schema) ([][]any, error) {
+	var rows [][]any
+	for _, k := range s.config.Map().Keyspaces() {
+		rows = append(rows, []any{k.Name(), k.Strategy(), typeNames(k), k.RangeCount(), k.PinCount(), k.Assignment().Algorithm})
+	}
+	return rows, nil
+}
+
+func typeNames(k *topology.Keyspace) []string {
+	names := []string{}
+	for _, t := range k.KeyTypes() {
+		names = append(names, t.String())
+	}
+	return names
+}
+
+func rangeRows(_ context.Context, s *Schema) ([][]any, error) {
+	var rows [][]any
+	for _, k := range s.config.Map().Keyspaces() {
+		for _, r := range k.Spec().Ranges {
+			rows = append(rows, []any{k.Name(), boundText(r.From), boundText(r.To), r.Shard})
+		}
+	}
+	return rows, nil
+}
+
+// boundText writes a bound as the map's JSON has it, nil for none.
+func boundText(bound any) any {
+	text, err := json.Marshal(bound)
+	if err != nil || string(text) == "null" || string(text) == `""` {
+		return nil
+	}
+	var plain string
+	if json.Unmarshal(text, &plain) == nil {
+		return plain
+	}
+	return string(text)
+}
+
+func pinRows(_ context.Context, s *Schema) ([][]any, error) {
+	var rows [][]any
+	for _, k := range s.config.Map().Keyspaces() {
+		for _, p := range k.Spec().Pins {
+			rows = append(rows, []any{k.Name(), p.Key, p.Shard})
+		}
+	}
+	return rows, nil
+}
+
+func tableRows(_ context.Context, s *Schema) ([][]any, error) {
+	var rows [][]any
+	for _, t := range s.config.Map().Tables() {
+		spec := t.Spec()
+		rows = append(rows, []any{
+			t.Name().Schema, t.Name().Name, t.Kind(), orNull(spec.Keyspace), orNull(spec.Key), orNull(spec.Shard),
+		})
+	}
+	return rows, nil
+}
+
+// orNull is NULL for what is not there.
+func orNull[T string | []string](value T) any {
+	if len(value) == 0 {
+		return nil
+	}
+	return value
+}
+
+func routerRows(ctx context.Context, s *Schema) ([][]any, error) {
+	routers, err := s.config.Routers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows [][]any
+	for _, r := range routers {
+		rows = append(rows, []any{r.Name, r.ID, r.Address, orNull(r.HTTPAddress), r.Started.Format(time.RFC3339Nano), r.Binary, r.Applied})
+	}
+	return rows, nil
+}
+
+func sessionRows(_ context.Context, s *Schema) ([][]any, error) {
+	var rows [][]any
+	for _, i := range s.config.Sessions() {
+		state := "active"
+		switch {
+		case i.Waiting:
+			state = "waiting for a backend"
+		case i.Idle:
+			state = "idle"
+		}
+		shards, reasons := []string{}, []string{}
+		for _, p := range i.Pins {
+			shards, reasons = append(shards, p.Shard), append(reasons, p.Reason)
+		}
+		rows = append(rows, []any{
+			s.config.Router, i.Number, i.User, i.Database, i.Application, i.Address, i.Started.UTC().Format(time.RFC3339Nano), state,
+			orNull(i.Shard), shards, reasons,
+		})
+	}
+	return rows, nil
+}
+
+func poolRows(_ context.Context, s *Schema) ([][]any, error) {
+	var rows [][]any
+	for _, p := range s.config.Pools() {
+		rows = append(rows, []any{
+			s.config.Router, p.Name, p.Address, p.Limit, p.InUse, p.Idle, p.Waiting, p.LoginsRunning, p.Opened, p.Closed, p.FailedLogins,
+			p.Waits, p.WaitTime.Seconds(), p.Timeouts, p.Breaker, orNull(p.LastError),
+		})
+	}
+	return rows, nil
+}
+
+func statementRows(_ context.Context, s *Schema) ([][]any, error) {
+	var rows [][]any
+	for _, st := range s.config.Statements.Snapshot() {
+		var id [8]byte
+		for i := range id {
+			id[i] = byte(st.Fingerprint >> (56 - 8*i))
+		}
+		rows = append(rows, []any{
+			s.config.Router, hex.EncodeToString(id[:]), strings.ToValidUTF8(st.Text, "?"), st.Calls, st.Errors, st.Rows, st.Bytes,
+			st.Total.Seconds(), st.Mean.Seconds(), st.P50.Seconds(), st.P95.Seconds(), st.P99.Seconds(), st.Max.Seconds(),
+		})
+	}
+	return rows, nil
+}

@@ -1,0 +1,253 @@
+package differential_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// pair are two databases that are to answer alike.
+type pair struct {
+	plain, router string // connection strings
+	// isRouter: the second takes what scripts have for the router alone, and refuses what they say it refuses. Otherwise
+	// neither gets any of that.
+	isRouter bool
+}
+
+// mostProblems is how many differences a script is followed for: one often follows from another.
+const mostProblems = 8
+
+// run runs the script in one pass and returns all differences.
+func (p pair) run(ctx context.Context, s script, how pass) []string {
+	r := &run{pair: p, ctx: ctx, script: s, how: how, schema: fmt.Sprintf("d_%s_%s", s.name, how), sessions: map[string]*twins{}}
+	defer r.close()
+	if err := r.makeSchema(); err != nil {
+		return []string{"make the schema: " + err.Error()}
+	}
+	for _, st := range s.steps {
+		if err := r.step(st); err != nil {
+			r.problem(st, err.Error())
+			break
+		}
+		if len(r.problems) >= mostProblems {
+			r.problem(st, "and so on")
+			break
+		}
+	}
+	return r.problems
+}
+
+// run is one pass of one script.
+type run struct {
+	pair
+	ctx      context.Context
+	script   script
+	how      pass
+	schema   string
+	sessions map[string]*twins
+	problems []string
+}
+
+// twins are a session on both sides.
+type twins struct{ plain, router *client }
+
+func (t *twins) close() {
+	t.plain.close()
+	t.router.close()
+}
+
+func (r *run) close() {
+	for _, t := range r.sessions {
+		t.close()
+	}
+}
+
+func (r *run) problem(st step, text string) {
+	r.problems = append(r.problems, fmt.Sprintf("%s.sql:%d, %s pass, session %s: %s\n%s", r.script.name, st.line, r.how, st.session, st.text, text))
+}
+
+// makeSchema gives the pass a place of its own, so that passes and scripts do not meet.
+func (r *run) makeSchema() error {
+	t, err := r.connect("public")
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	for _, c := range []*client{t.plain, t.router} {
+		if err := c.simple("CREATE SCHEMA " + r.schema); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) connect(schema string) (*twins, error) {
+	plain, err := dial(r.ctx, r.plain, schema)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the plain server: %w", err)
+	}
+	router, err := dial(r.ctx, r.router, schema)
+	if err != nil {
+		plain.close()
+		return nil, fmt.Errorf("connect to the router: %w", err)
+	}
+	return &twins{plain, router}, nil
+}
+
+func (r *run) session(name string) (*twins, error) {
+	if t := r.sessions[name]; t != nil {
+		return t, nil
+	}
+	t, err := r.connect(r.schema)
+	if err == nil {
+		r.sessions[name] = t
+	}
+	return t, err
+}
+
+// step runs a step on both sides. An error ends the script; a difference does not.
+func (r *run) step(st step) error {
+	t, err := r.session(st.session)
+	if err != nil {
+		return err
+	}
+	st.text = strings.ReplaceAll(st.text, "{schema}", r.schema)
+	switch {
+	case st.end:
+		t.close()
+		delete(r.sessions, st.session)
+		return nil
+	case st.routerOnly:
+		if !r.isRouter {
+			return nil
+		}
+		return t.router.simple(st.text)
+	case st.isRefused(r.how):
+		if !r.isRouter {
+			return nil
+		}
+		return r.refusal(t, st)
+	}
+	return r.compare(t, st)
+}
+
+func (r *run) compare(t *twins, st step) error {
+	want, err := t.plain.run(st, r.how)
+	if err != nil {
+		return fmt.Errorf("the plain server: %w after %q", err, want)
+	}
+	got, err := t.router.run(st, r.how)
+	if err != nil {
+		return fmt.Errorf("the router: %w after %q", err, got)
+	}
+	if st.unordered {
+		sortRows(want)
+		sortRows(got)
+	}
+	if difference := firstDifference(want, got); difference != "" {
+		if isRefusal(got) && !isRefusal(want) {
+			difference = "it is refused, which is not written down:\n" + difference
+		}
+		r.problem(st, difference)
+	}
+	return nil
+}
+
+// refusal runs a step on the router, which must refuse it. If that spoils a transaction, the plain server's is spoilt too.
+func (r *run) refusal(t *twins, st step) error {
+	got, err := t.router.run(st, r.how)
+	if err != nil {
+		return fmt.Errorf("the router: %w after %q", err, got)
+	}
+	if !isRefusal(got) {
+		r.problem(st, "a refusal is written down, but the answer is:\n"+excerpt(got, 0))
+	}
+	if t.router.status == 'E' && t.plain.status == 'T' {
+		_, err = t.plain.run(step{text: "SELECT 1/0"}, simplePass)
+	}
+	return err
+}
+
+// refusalCode is what the router refuses with.
+const refusalCode = "0A000"
+
+func isRefusal(lines []string) bool {
+	return slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "error ERROR "+refusalCode+" ") })
+}
+
+// sortRows puts runs of rows in order.
+func sortRows(lines []string) {
+	for start := 0; start < len(lines); start++ {
+		end := start
+		for end < len(lines) && strings.HasPrefix(lines[end], "row ") {
+			end++
+		}
+		slices.Sort(lines[start:end])
+		start = max(start, end)
+	}
+}
+
+// firstDifference shows both answers from where they part, empty if they do not.
+func firstDifference(want, got []string) string {
+	at := 0 // in want
+	for i, line := range got {
+		if isError(line) {
+			at += acknowledgements(want[min(at, len(want)):])
+		}
+		if at >= len(want) || !same(want[at], line) {
+			return bothFrom(want, at, got, i)
+		}
+		at++
+	}
+	if at < len(want) {
+		return bothFrom(want, at, got, len(got))
+	}
+	return ""
+}
+
+func bothFrom(want []string, at int, got []string, i int) string {
+	return "PostgreSQL:\n" + excerpt(want, at) + "the router:\n" + excerpt(got, i)
+}
+
+// acknowledgements counts the messages up to an error that only say that something was understood: a router that finds the
+// error earlier does not get to say them. There are none unless an error follows.
+func acknowledgements(lines []string) int {
+	for i, line := range lines {
+		switch {
+		case isError(line):
+			return i
+		case line != "ParseComplete" && line != "BindComplete" && line != "NoData" && !strings.HasPrefix(line, "columns "):
+			return 0
+		}
+	}
+	return 0
+}
+
+func isError(line string) bool { return strings.HasPrefix(line, "error ") }
+
+// same compares two lines. Of an error, severity, SQLSTATE and position count: the router may have other words.
+func same(want, got string) bool {
+	if isError(want) {
+		want, _, _ = strings.Cut(want, ": ")
+		got, _, _ = strings.Cut(got, ": ")
+	}
+	return want == got
+}
+
+// excerpt is a few lines from there on.
+func excerpt(lines []string, from int) string {
+	const most = 6
+	var b strings.Builder
+	for i := from; i < len(lines); i++ {
+		if i == from+most {
+			fmt.Fprintf(&b, "    … %d more\n", len(lines)-i)
+			break
+		}
+		fmt.Fprintf(&b, "    %s\n", lines[i])
+	}
+	if from >= len(lines) {
+		b.WriteString("    nothing more\n")
+	}
+	return b.String()
+}

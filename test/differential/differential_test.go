@@ -1,0 +1,109 @@
+// Package differential_test runs the same statements on one plain PostgreSQL and through the router, and wants the same
+// answers: rows byte for byte, the names and types of columns, command tags, SQLSTATEs and positions of errors, notices,
+// parameters, and the transaction's state, in the same order of messages; or else a refusal (0A000) that is written down.
+// The router may have other words for an error, and may find it earlier, at Parse instead of Execute.
+//
+// The statements are in testdata, a topic per file. A file is run three times, in a schema of its own each time: over the
+// simple protocol, over the extended one with text, and with binary values. Blocks are separated by empty lines. Lines that
+// begin with -- at the top of a block are prose, which begins with a capital letter, or directives:
+//
+//	-- session: b          from here on in this session, which is opened if need be; the first is main
+//	-- end                 the session ends
+//	-- protocol: simple    in every pass; also extended, and pipeline: a line is a statement, a line "-- sync" a Sync
+//	-- param: int8 5       a parameter; "? 5" leaves its type open, "int8" alone is NULL
+//	-- parse: s            the statement is prepared under this name and described
+//	-- bind: s             the prepared statement is run
+//	-- close: s            and closed
+//	-- rows: 2             rows are fetched from the portal two at a time
+//	-- data: 1,one         a line for COPY FROM STDIN; "-- nodata" for none, "-- copyfail: why" cuts it short
+//	-- wait                for a notification
+//	-- empty               a statement without any text
+//	-- unordered           rows may come in any order
+//	-- router              a statement that the router alone gets, and that must succeed
+//	-- expect: refused     the router must refuse it, and the plain server does not get it; "refused extended" says that
+//	                       of the extended protocol alone
+//
+// {schema} stands for the pass's schema. A refusal that is not written down fails the test, and so does one that is
+// written down and works. Start reading at compare_test.go.
+package differential_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/localpg"
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/test/cluster"
+)
+
+func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
+
+// role and database are those of 'cleave dev', so that what a session says of itself is the same.
+const role, database = "cleave", "cleave"
+
+// plainServers starts servers and returns their connection strings.
+func plainServers(t *testing.T, count int) []string {
+	t.Helper()
+	configs := make([]localpg.Config, count)
+	for i := range configs {
+		configs[i].Superuser = role
+	}
+	var dsns []string
+	for _, server := range pgtest.StartWith(t, configs...) {
+		c, err := dial(t.Context(), server.DSN("postgres"), "public")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.simple("CREATE DATABASE " + database); err != nil {
+			t.Fatal(err)
+		}
+		c.close()
+		dsns = append(dsns, server.DSN(database))
+	}
+	return dsns
+}
+
+// runAll runs every script in every pass; those that declare tables come last, since they change what is allowed.
+func runAll(t *testing.T, p pair) {
+	t.Helper()
+	scripts, err := readScripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortStableFunc(scripts, func(a, b script) int {
+		switch {
+		case a.declares() == b.declares():
+			return 0
+		case a.declares():
+			return 1
+		default:
+			return -1
+		}
+	})
+	for _, s := range scripts {
+		for _, how := range []pass{simplePass, textPass, binaryPass} {
+			t.Run(s.name+"/"+string(how), func(t *testing.T) {
+				for _, problem := range p.run(t.Context(), s, how) {
+					t.Error(problem)
+				}
+			})
+		}
+	}
+}
+
+// TestTwoPlainServersAgree proves the scripts: nothing in them may be different by itself.
+func TestTwoPlainServersAgree(t *testing.T) {
+	servers := plainServers(t, 2)
+	runAll(t, pair{plain: servers[0], router: servers[1]})
+}
+
+func TestTheRouterAgreesWithPostgreSQL(t *testing.T) {
+	data := filepath.Join(cluster.Folder(t), "cluster")
+	dev := cluster.Start(t, "--data", data, "--shards", "3")
+	defer dev.Interrupt(t)
+	router := fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", role, dev.Listen, database)
+	runAll(t, pair{plain: plainServers(t, 1)[0], router: router, isRouter: true})
+}
