@@ -52,6 +52,10 @@ var class = func() (c [256]uint8) {
 // longestOperator is one less than PostgreSQL's NAMEDATALEN.
 const longestOperator = 63
 
+// longestRun bounds how many signs in a row are looked at: a run of + is as many operators, and each of them would have to
+// look at all that follow.
+const longestRun = 128
+
 var (
 	errComment      = errors.New("a /* comment does not end")
 	errString       = errors.New("a quoted string does not end")
@@ -421,6 +425,9 @@ func (l *lexer) operator(start int) (Kind, int) {
 		if end > start && l.beginsComment(end) {
 			break
 		}
+	}
+	if end-start > longestRun {
+		return l.unsound(start, errLongOperator)
 	}
 	for !beyondSQL && end > start+1 && (l.text[end-1] == '+' || l.text[end-1] == '-') {
 		end--
