@@ -26,7 +26,9 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 
 test: ## install what is missing and run every test, with the race detector
 	scripts/install.sh
+	scripts/install-clients.sh
 	CLEAVE_REQUIRE_POSTGRES=1 go test -race -timeout 20m ./...
+	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 go test -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go vet ./... && go test -run . ./...
 
@@ -47,14 +49,17 @@ fmt: ## fail if a file is not formatted
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 
 vet:
+	@scripts/install.sh
 	go mod tidy -diff
 	go vet ./...
+	cd test/clients && go vet ./...
 	GOARCH=386 go vet ./placement/... ./shardmap/... ./idgen/...
 	GOARCH=arm64 go vet ./placement/... ./shardmap/... ./idgen/...
 
 lint: $(GOLANGCI_LINT)
 	$(GOLANGCI_LINT) run ./...
 	cd bench && $(GOLANGCI_LINT) run --config ../.golangci.yml ./...
+	cd test/clients && $(GOLANGCI_LINT) run --config ../../.golangci.yml ./...
 
 $(GOLANGCI_LINT):
 	mkdir -p $(TOOLS)
@@ -62,7 +67,9 @@ $(GOLANGCI_LINT):
 	mv $(TOOLS)/golangci-lint $@
 
 bench: ## benchmarks, as ratios against peers measured in the same run
+	scripts/install-bench.sh
 	cd bench && go run ./cmd/ratios -benchtime $(BENCHTIME) -count $(BENCHCOUNT)
+	cd bench && go run ./cmd/wire -quick
 
 golden: ## regenerate the golden hash vectors with a real PostgreSQL
 	scripts/install.sh

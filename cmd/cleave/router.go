@@ -87,7 +87,7 @@ func (r *router) newServer() (*session.Server, error) {
 		}
 	}
 	schema := virtual.New(virtual.Config{
-		Version: version, Router: c.RouterName, Map: n.follower.Map, Cluster: n.cluster, Access: accessOf(c), Routers: n.store.Routers, Pools: r.pools.Stats,
+		Version: version, Router: c.RouterName, Map: n.follower.Map, Cluster: n.cluster, Look: r.catalog.Look, Access: accessOf(c), Routers: n.store.Routers, Pools: r.pools.Stats,
 		Sessions: func() []session.Info { return r.server.Sessions() }, Statements: r.statements,
 	})
 	return session.New(session.Config{

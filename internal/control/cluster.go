@@ -36,6 +36,8 @@ type Config struct {
 	HealthTimeout time.Duration
 	// MendInterval is how long the leader lets go by from one look at the guards of tables to the next. Default: 1 minute.
 	MendInterval time.Duration
+	// RouterPatience is how long declaring a table waits for the routers to hear of it. Default: 5 seconds.
+	RouterPatience time.Duration
 	// Share fills in how routers share the connections that a shard allows. Default: nothing is said of it.
 	Share func(*api.Connections)
 	// Logger hears what the loops find. Default: slog.Default().
@@ -57,6 +59,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Share == nil {
 		c.Share = func(*api.Connections) {}
+	}
+	if c.RouterPatience == 0 {
+		c.RouterPatience = 5 * time.Second
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

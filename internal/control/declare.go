@@ -58,7 +58,7 @@ var errMapMoved = errors.New("the map has changed meanwhile")
 const (
 	// declareTimeout bounds one attempt.
 	declareTimeout = 2 * time.Minute
-	declareTries   = 4
+	declareTries   = 8
 	// declareLock is the advisory lock, on the home shard, of all who declare tables.
 	declareLock = 0x6465636c617265 // "declare"
 )
@@ -394,12 +394,9 @@ func (d *declaration) tellShards(ctx context.Context) error {
 	return nil
 }
 
-// routerPatience is how long a declaration waits for the routers to hear of it.
-const routerPatience = 5 * time.Second
-
 // awaitRouters waits until no live router takes the table for what it was.
 func (d *declaration) awaitRouters(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, routerPatience)
+	ctx, cancel := context.WithTimeout(ctx, d.cluster.config.RouterPatience)
 	defer cancel()
 	for {
 		late, err := d.lateRouter(ctx)

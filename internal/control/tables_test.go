@@ -84,16 +84,22 @@ func clusterWith(t *testing.T, count int) (*process, []*localpg.Server) {
 	return p, servers
 }
 
-// described returns the table's definition on a server, as text.
-func described(t testing.TB, server *localpg.Server, table string) string {
+// connectTo connects to a server as the control plane does.
+func connectTo(t testing.TB, server *localpg.Server) session {
 	t.Helper()
 	access := shard.Access{User: "postgres", Database: "postgres", SSLMode: "disable"}
 	conn, err := access.Connect(t.Context(), topology.ShardSpec{Primary: topology.InstanceSpec{Address: server.Addr()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeQuietly(conn)
-	definition, err := shard.Describe(t.Context(), conn, named(t, table))
+	t.Cleanup(func() { closeQuietly(conn) })
+	return conn
+}
+
+// described returns the table's definition on a server, as text.
+func described(t testing.TB, server *localpg.Server, table string) string {
+	t.Helper()
+	definition, err := shard.Describe(t.Context(), connectTo(t, server), named(t, table))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,18 +110,17 @@ func described(t testing.TB, server *localpg.Server, table string) string {
 	return string(text)
 }
 
-// expectFindings wants exactly these from a check of the map, each as severity and code.
+// expectFindings wants exactly these about the tables and their guards, each as severity and code.
 func expectFindings(t testing.TB, p *process, want ...string) {
 	t.Helper()
-	findings, err := p.CheckMap(t.Context())
+	m, err := p.Map(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	findings := p.checkGuards(t.Context(), shard.Prepare(m), specsOf(m))
 	got := []string{}
 	for _, f := range findings {
-		if f.Code != "not_recorded" { // the leader tells in its own time
-			got = append(got, string(f.Severity)+" "+f.Code)
-		}
+		got = append(got, string(f.Severity)+" "+f.Code)
 	}
 	slices.Sort(got)
 	if got = slices.Compact(got); !slices.Equal(got, want) {
@@ -190,7 +195,17 @@ func TestATableIsCarriedOverExactly(t *testing.T) {
 	if got := p.Tables(); len(got) != 1 || got[0].Name != `app."Orders 'x'"` {
 		t.Errorf("the tables are %+v", got)
 	}
-	expectFindings(t, p)
+	findings, err := p.CheckMap(t.Context())
+	if err != nil || len(problems(findings)) > 0 {
+		t.Errorf("%v, %+v", err, findings)
+	}
+	execute(t, servers[1], `DROP TRIGGER cleave_guard ON app."Orders 'x'"`)
+	if findings, err = p.CheckMap(t.Context()); err != nil || !slices.ContainsFunc(findings, func(f api.Finding) bool { return f.Code == "guard" && f.Shard == "s2" }) {
+		t.Errorf("%v, a guard that was taken off is not found: %+v", err, findings)
+	}
+	if _, err := shard.Record(t.Context(), connectTo(t, servers[1]), p.follower.Map(), "s2"); err != nil {
+		t.Fatal(err)
+	}
 	insertEverywhere(t, p, servers, `app."Orders 'x'"`, "user_id", "default_bigint")
 }
 
@@ -642,7 +657,9 @@ func TestAShardThatIsAway(t *testing.T) {
 
 // TestARouterThatHasNotHeard is waited for, and then told of.
 func TestARouterThatHasNotHeard(t *testing.T) {
-	p, servers := clusterWith(t, 1)
+	servers := pgtest.StartN(t, 1)
+	p := startProcess(t, startEtcd(t), func(c *Config) { c.RouterPatience = 100 * time.Millisecond })
+	clusterOf(t, p, servers)
 	execute(t, servers[0], "CREATE TABLE a (id bigint)")
 	registration, err := p.store.Register(t.Context(), store.Router{Name: "slow"})
 	if err != nil {

@@ -58,7 +58,8 @@ func (s *session) parse(body []byte) *pgerr.Error {
 		return nil
 	}
 	only := st.single()
-	if only != nil && s.currentStatus() == statusFailed && !endsFailure(only) {
+	// Where something is under way, it may be what ends the failure.
+	if only != nil && s.currentStatus() == statusFailed && !s.unsynced && !s.needsServer() && !endsFailure(only) {
 		return inFailedTransaction
 	}
 	if only != nil && only.Refusal != nil {

@@ -40,6 +40,7 @@ func FuzzSession(f *testing.F) {
 			t.Fatalf("seed %d: the session hangs", seed)
 		}
 		w.settled(t)
+		healthy.t = t
 		if said := healthy.query("SELECT 1"); len(said) != 4 {
 			t.Fatalf("seed %d: another client is told %q", seed, said)
 		}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,7 +41,7 @@ func must[T any](t testing.TB) func(T, error) T {
 }
 
 // patience is how long a test waits before it says that something hangs.
-const patience = 8 * time.Second
+const patience = 30 * time.Second
 
 // eventually waits until it is so; only a test that hangs fails here.
 func eventually(t testing.TB, what string, so func() bool) {
@@ -83,8 +82,10 @@ type worldConfig struct {
 	config Config
 	// noPlain: nothing is compared.
 	noPlain bool
-	// access is how shards are reached; roles are made before the router starts.
+	// setUp runs on every server.
 	setUp []string
+	// moved gives the router another map than the catalogue has.
+	moved func(*topology.Map) *topology.Map
 }
 
 func specOf(i int, s *localpg.Server) topology.ShardSpec {
@@ -158,8 +159,12 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	c.pools.OnLogin = Greet(incarnation, w.m.Version, nil)
 	w.pools = pool.New(c.pools)
 	t.Cleanup(w.pools.Close)
-	known := catalog.New(catalog.Config{Map: func() *topology.Map { return w.m }, Logger: quiet})
+	real := w.m
+	known := catalog.New(catalog.Config{Map: func() *topology.Map { return real }, Logger: quiet})
 	t.Cleanup(known.Close)
+	if c.moved != nil {
+		w.m = c.moved(w.m)
+	}
 	w.pools.Apply(w.m)
 
 	config := c.config
@@ -246,19 +251,16 @@ func connectTo(t testing.TB, address string) *pgx.Conn {
 }
 
 // client connects to the router with pgx.
-func (w *world) client(t testing.TB, options ...string) *pgx.Conn {
+func (w *world) client(t testing.TB) *pgx.Conn {
 	t.Helper()
-	conn := must[*pgx.Conn](t)(w.tryClient(t, options...))
+	conn := must[*pgx.Conn](t)(w.tryClient(t))
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
-func (w *world) tryClient(t testing.TB, options ...string) (*pgx.Conn, error) {
+func (w *world) tryClient(t testing.TB) (*pgx.Conn, error) {
 	t.Helper()
-	dsn := "user=postgres dbname=postgres sslmode=disable " + strings.Join(options, " ")
-	host, port, _ := net.SplitHostPort(w.address)
-	config := must[*pgx.ConnConfig](t)(pgx.ParseConfig("host=" + host + " port=" + port + " " + dsn))
-	return pgx.ConnectConfig(t.Context(), config)
+	return pgx.Connect(t.Context(), "postgres://postgres@"+w.address+"/postgres?sslmode=disable")
 }
 
 func execute(t testing.TB, conn *pgx.Conn, sql string, arguments ...any) {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -58,7 +59,7 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 		return nil, errEncoding(s.reported["client_encoding"])
 	}
 	if s.scan.Scan(text, s.standardConforming()) != nil {
-		return unreadablePlan, nil // the server says what is wrong
+		return unreadablePlan, nil //nolint:nilerr // the server says what is wrong
 	}
 	if s.foreignEncoding && hasHighByte(s.scan.Text) { // the catalogue has such a name in another form
 		return nil, errEncoding(s.reported["client_encoding"])
@@ -73,8 +74,18 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 
 var unreadablePlan = &planned{unreadable: true, plan: &plan.Plan{}, stats: new(observe.Statement)}
 
-// makePlan plans a text that nobody ran yet.
+// makePlan plans a text that nobody ran yet. One that is long because of its literals is planned with short ones: a plan does
+// not depend on what they say.
 func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
+	literals, long := s.scan.Literals, len(text) > facts.MaxText
+	if long {
+		short := s.shorten(text)
+		var scan sqltext.Normalized
+		if err := scan.Scan([]byte(short), s.standardConforming()); err != nil || !bytes.Equal(scan.Text, s.scan.Text) {
+			return nil, errTooLong(len(text))
+		}
+		text, literals = short, scan.Literals
+	}
 	statements, err := facts.Of(text)
 	if err != nil {
 		var refused *pgerr.Error
@@ -91,7 +102,11 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 	if refused != nil {
 		return nil, refused
 	}
+	context.Literals = literals
 	p := &planned{plan: plan.Make(text, statements, known, context)}
+	if long && p.plan.Uncacheable { // it has places in the text in it, which are not those of the client's
+		return nil, errTooLong(len(text))
+	}
 	p.plan.MarkPlain()
 	key := string(s.key)
 	normalized := key[:len(s.scan.Text)]
@@ -100,6 +115,29 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 		s.server.planner.cache.Set(key, p)
 	}
 	return p, nil
+}
+
+// shorten gives a text's strings other contents, none longer than a few bytes.
+func (s *session) shorten(text string) string {
+	const longest = 32
+	var b strings.Builder
+	at := 0
+	for _, l := range s.scan.Literals {
+		if l.End-l.Start <= longest || l.Kind != sqltext.String {
+			continue
+		}
+		b.WriteString(text[at:l.Start])
+		b.WriteString("''")
+		at = l.End
+	}
+	b.WriteString(text[at:])
+	return b.String()
+}
+
+func errTooLong(size int) *pgerr.Error {
+	return pgerr.New(pgerr.ProgramLimitExceeded, "a statement of %d bytes is too long", size).
+		WithDetail("The router plans statements of up to %d bytes, not counting strings.", facts.MaxText).
+		WithHint("Send values as parameters, or with COPY.")
 }
 
 // look asks the catalogue for what the statements name.

@@ -31,12 +31,12 @@ func TestPreparedStatements(t *testing.T) {
 		}},
 		{"EXECUTE by the protocol", []step{query("PREPARE a (int) AS SELECT $1"), sent(pipeline(unnamed("EXECUTE a (5)"), sync1)...), sent(pipeline(unnamed("DEALLOCATE a"), sync1)...), query("EXECUTE a (5)")}},
 		{"the same name for different texts", []step{
-			sent(parse("a", "SELECT 1"), sync1), sent(parse("a", "SELECT 'two'"), sync1).by(1), sent(bind("", "a"), run(""), sync1), sent(bind("", "a"), run(""), sync1).by(1),
-			query("PREPARE b AS SELECT 1"), query("PREPARE b AS SELECT 'two'").by(1), query("EXECUTE b"), query("EXECUTE b").by(1),
+			sent(parse("a", "SELECT 1"), sync1), sent(parse("a", "SELECT 'two'"), sync1).byAnother(), sent(bind("", "a"), run(""), sync1), sent(bind("", "a"), run(""), sync1).byAnother(),
+			query("PREPARE b AS SELECT 1"), query("PREPARE b AS SELECT 'two'").byAnother(), query("EXECUTE b"), query("EXECUTE b").byAnother(),
 		}},
 		{"on several shards", []step{
-			sent(parse("a", "SELECT note FROM orders WHERE id = $1"), describeStatement("a"), sync1), sent(bind("", "a", fmt.Sprint(w.key(t, 1, 0))), run(""), sync1),
-			sent(bind("", "a", fmt.Sprint(k)), run(""), sync1), sent(bind("", "a", fmt.Sprint(w.key(t, 1, 1))), run(""), sync1),
+			sent(parse("a", "SELECT note FROM orders WHERE id = $1"), describeStatement("a"), sync1), sent(bind("", "a", text(w.key(t, 1, 0))), run(""), sync1),
+			sent(bind("", "a", text(k)), run(""), sync1), sent(bind("", "a", text(w.key(t, 1, 1))), run(""), sync1),
 		}},
 		{"DISCARD ALL", []step{sent(parse("a", "SELECT 1"), sync1), query("DISCARD ALL"), sent(bind("", "a"), run(""), sync1), sent(parse("a", "SELECT 2"), bind("", "a"), run(""), sync1)}},
 		{"under another search_path", []step{
@@ -97,7 +97,7 @@ func TestManyStatements(t *testing.T) {
 	for i := range count {
 		use(i)
 	}
-	said := c.query("SELECT count(*) <= " + fmt.Sprint(maxPrepared) + " FROM pg_prepared_statements")
+	said := c.query(fmt.Sprintf("SELECT count(*) <= %d FROM pg_prepared_statements", maxPrepared))
 	if !strings.Contains(strings.Join(said, " "), `row "t"`) {
 		t.Errorf("a backend holds more than %d: %q", maxPrepared, said)
 	}

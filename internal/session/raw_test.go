@@ -3,10 +3,10 @@ package session
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -110,11 +110,11 @@ func (c *rawClient) readyTimes(count int) []string {
 	var said []string
 	for count > 0 {
 		m, err := c.next()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return append(said, "the end")
+		if errors.Is(err, errHangs) {
+			return append(said, err.Error())
 		}
 		if err != nil {
-			return append(said, err.Error())
+			return append(said, "the end")
 		}
 		said = append(said, summary(m))
 		if _, ready := m.(*pgproto3.ReadyForQuery); ready {
@@ -227,9 +227,9 @@ func flushed(replies int, messages ...pgproto3.FrontendMessage) step {
 	return step{messages: messages, replies: replies}
 }
 
-// by lets another client do the step.
-func (s step) by(client int) step {
-	s.client = client
+// byAnother lets a second client do the step.
+func (s step) byAnother() step {
+	s.client = 1
 	return s
 }
 
@@ -300,21 +300,6 @@ func inOrder(said []string) []string {
 	return append(ordered, parameters...)
 }
 
-// answers plays the steps to the router alone and wants these answers, one list for each step; an empty list is not looked at.
-func (w *world) answers(t *testing.T, steps []step, want ...[]string) {
-	t.Helper()
-	got := play(t, w.address, steps)
-	for i := range want {
-		if want[i] == nil {
-			continue
-		}
-		if diff := cmp.Diff(want[i], got[i]); diff != "" {
-			t.Errorf("step %d, %s: want (-) and got (+):\n%s", i+1, describe(steps[i].messages), diff)
-		}
-	}
-	w.settled(t)
-}
-
 func describe(messages []pgproto3.FrontendMessage) string {
 	var parts []string
 	for _, m := range messages {
@@ -347,6 +332,9 @@ func bind(portal, statement string, values ...string) *pgproto3.Bind {
 	}
 	return m
 }
+
+// text is a key as a client sends it.
+func text(key int64) string { return strconv.FormatInt(key, 10) }
 
 func run(portal string) *pgproto3.Execute { return &pgproto3.Execute{Portal: portal} }
 

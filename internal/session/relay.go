@@ -261,6 +261,10 @@ func (s *session) replyReady(e *expect, message []byte) (show bool, err error) {
 		return false, nil
 	}
 	s.unsynced = false
+	if s.beside != nil {
+		s.instead = wire.AppendReadyForQuery(s.instead, s.beside.status())
+		return false, nil
+	}
 	if s.status == statusIdle {
 		s.transactionOver()
 	}
@@ -427,6 +431,10 @@ func (s *session) failed(e *expect) {
 	if p, _ := s.ran(e); p != nil {
 		s.observe(p, 0, true)
 	}
+	if s.beside != nil {
+		s.beside.failed = true
+		return
+	}
 	if s.status == statusIdle && len(s.log.changes) > 0 { // in a block the client decides what happens next
 		s.log.reset()
 		s.contextChanged()
@@ -459,7 +467,8 @@ func (s *session) lost(cause error) error {
 	if wasPinned {
 		reason = p.why()
 	}
-	inBlock := s.status != statusIdle || s.tx.open
+	inBlock := s.status != statusIdle || s.tx.open || s.beside != nil
+	s.beside = nil
 	torn := s.passing > 0 && !s.passingHide
 	s.drop(cause.Error())
 	if torn { // the client is in the middle of a message that will not end

@@ -323,7 +323,7 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 }
 
 func (s *session) callOf(v *plan.Virtual, src source) (Call, *pgerr.Error) {
-	call := Call{Function: v.Name, Role: s.currentRole(), SearchPath: s.searchPath()}
+	call := Call{Function: v.Name, Role: s.currentRole(), SearchPath: s.visiblePath}
 	for i, operand := range v.Arguments {
 		text, refused := s.operandText(operand, src)
 		if refused != nil {

@@ -235,7 +235,8 @@ func (s *session) keyValue(part *plan.KeyPart, src source) (key.Value, binding.O
 	if scan == nil {
 		scan = &s.scan
 		if part.Operand.Kind == plan.FromLiteral {
-			text = []byte(src.statement.text)
+			s.literals = append(s.literals[:0], src.statement.text...)
+			text = s.literals
 			if err := scan.Scan(text, s.standardConforming()); err != nil {
 				return key.Value{}, 0, pgerr.New(pgerr.InternalError, "a prepared statement cannot be read again").WithDetail("%s", err)
 			}

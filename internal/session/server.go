@@ -144,7 +144,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	// Those who stay follow the map to their end.
 	following, stopFollowing := context.WithCancel(context.Background())
 	var follower sync.WaitGroup
-	follower.Go(func() { s.followMap(following) })
+	known := s.adoptMap(nil) // before the first client asks for a shard
+	follower.Go(func() { s.followMap(following, known) })
 	err := s.accept(ctx, sessions, listener)
 	gone := make(chan struct{})
 	go func() {
@@ -204,25 +205,30 @@ func (s *Server) admit(conn net.Conn) bool {
 	return admitted
 }
 
-// followMap notices when plans have to be made anew.
-func (s *Server) followMap(ctx context.Context) {
-	var known *topology.Map
+// followMap adopts every map that comes into force.
+func (s *Server) followMap(ctx context.Context, known *topology.Map) {
 	for {
 		changed := s.config.MapChanged()
-		m := s.config.Map()
-		if m != known && m != nil {
-			if !sameTables(known, m) {
-				s.schemaChanged()
-			}
-			s.config.Pools.Apply(m)
-			known = m
-		}
+		known = s.adoptMap(known)
 		select {
 		case <-changed:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// adoptMap returns the map in force, by which backends are lent from now on and plans are made.
+func (s *Server) adoptMap(known *topology.Map) *topology.Map {
+	m := s.config.Map()
+	if m == known || m == nil {
+		return known
+	}
+	if !sameTables(known, m) {
+		s.schemaChanged()
+	}
+	s.config.Pools.Apply(m)
+	return m
 }
 
 // schemaChanged makes all plans old.

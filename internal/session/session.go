@@ -79,6 +79,7 @@ type session struct {
 
 	// The transaction.
 	tx      transaction
+	beside  *transaction // the client's, while a unit runs outside it
 	log     settingsLog
 	status  byte // as the client was told last
 	backend *pool.Backend
@@ -97,6 +98,7 @@ type session struct {
 
 	params        []binding.Param // scratch
 	bindMessage   wire.Bind       // scratch
+	literals      []byte          // scratch: the text of a statement whose literals are looked at
 	isAside       bool            // a question is asked that is no part of the client's transaction
 	unheard       bool            // what a server reports of parameters is not for the client
 	unitBytes     int
@@ -129,6 +131,17 @@ type transaction struct {
 	deferred     []string // what was said after it
 	// m is the map that all statements of the transaction use.
 	m *topology.Map
+}
+
+func (t *transaction) status() byte {
+	switch {
+	case t.open && t.failed:
+		return statusFailed
+	case t.open:
+		return statusOpen
+	default:
+		return statusIdle
+	}
 }
 
 // pinned is a backend that stays with the session.
@@ -297,16 +310,10 @@ func (s *session) inServerTransaction() bool {
 
 // currentStatus is what ReadyForQuery says where no backend says it.
 func (s *session) currentStatus() byte {
-	switch {
-	case s.backend != nil:
+	if s.backend != nil {
 		return s.status
-	case s.tx.open && s.tx.failed:
-		return statusFailed
-	case s.tx.open:
-		return statusOpen
-	default:
-		return statusIdle
 	}
+	return s.tx.status()
 }
 
 // currentMap is the map that the running transaction uses, or the newest one.

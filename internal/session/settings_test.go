@@ -223,7 +223,7 @@ func TestNothingLeaks(t *testing.T) {
 func TestNotifications(t *testing.T) {
 	w := newWorld(t, worldConfig{})
 	w.sameAsPlain(t,
-		query("LISTEN news"), query("NOTIFY news, 'of my own'"), query("SELECT 1").by(1), query("NOTIFY news, 'from another'").by(1),
+		query("LISTEN news"), query("NOTIFY news, 'of my own'"), query("SELECT 1").byAnother(), query("NOTIFY news, 'from another'").byAnother(),
 		flushed(1), query("BEGIN"), query("NOTIFY news, 'inside'"), query("COMMIT"), query("UNLISTEN news"), query("NOTIFY news, 'unheard'"),
 	)
 }

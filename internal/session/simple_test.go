@@ -22,7 +22,7 @@ func TestSimpleQueries(t *testing.T) {
 		steps []step
 	}{
 		{"nothing", texts("", ";", " ;; ", "-- a comment", "/* a /* nested */ one */", "SELECT 1;;;")},
-		{"several statements", []step{empty, query(insert + "; SELECT 1; UPDATE orders SET note = 'b' WHERE id = " + fmt.Sprint(k)), read}},
+		{"several statements", []step{empty, query(insert + "; SELECT 1; UPDATE orders SET note = 'b' WHERE id = " + text(k)), read}},
 		{"an error in the middle", []step{empty, query(insert + "; SELECT 1/0; SELECT 2"), read}},
 		{"a transaction in one text", []step{empty, query("BEGIN; " + insert + "; COMMIT"), read}},
 		{"a transaction that stays open", []step{empty, query("BEGIN; " + insert), read, query("ROLLBACK"), read}},
@@ -55,8 +55,8 @@ func TestSimpleQueries(t *testing.T) {
 		}},
 		{"COPY into nothing", []step{sent(&pgproto3.Query{String: "COPY nosuch FROM STDIN"}, rows, done), query("SELECT 1")}},
 		{"COPY with notices", []step{
-			flushed(1, &pgproto3.Query{String: "COPY watched FROM STDIN"}), flushed(0, &pgproto3.CopyData{Data: []byte("1\n2\n")}), query("SELECT 1").by(1),
-			flushed(0, &pgproto3.CopyData{Data: []byte("3\n")}), query("SELECT 2").by(1), flushed(0, &pgproto3.CopyData{Data: []byte("4\n")}), query("SELECT 3").by(1),
+			flushed(1, &pgproto3.Query{String: "COPY watched FROM STDIN"}), flushed(0, &pgproto3.CopyData{Data: []byte("1\n2\n")}), query("SELECT 1").byAnother(),
+			flushed(0, &pgproto3.CopyData{Data: []byte("3\n")}), query("SELECT 2").byAnother(), flushed(0, &pgproto3.CopyData{Data: []byte("4\n")}), query("SELECT 3").byAnother(),
 			copied(&pgproto3.CopyData{Data: []byte("5\n")}, done),
 		}},
 		{"COPY in a transaction", []step{

@@ -116,16 +116,51 @@ func (s *session) flush() error {
 		}
 		return s.write()
 	}
-	err := s.send()
-	if err == nil {
-		err = s.receive()
-	}
+	err := s.exchangeUnit()
 	if err == nil || errors.Is(err, errRecovered) {
 		return nil
 	}
 	if refused := refusalIn(err); refused != nil {
 		return s.failUnit(refused)
 	}
+	return err
+}
+
+func (s *session) exchangeUnit() error {
+	if s.tx.open && !s.tx.failed && s.onlyPrepares() {
+		return s.prepareBeside()
+	}
+	if err := s.send(); err != nil {
+		return err
+	}
+	return s.receive()
+}
+
+// onlyPrepares says whether the unit runs nothing.
+func (s *session) onlyPrepares() bool {
+	for i := range s.ops {
+		switch s.ops[i].kind {
+		case opLocal, opParse, opProbe, opDescribeStatement, opSync:
+		default:
+			return false
+		}
+	}
+	return s.unitEnds()
+}
+
+// prepareBeside runs a unit that only prepares, while the client's transaction is on no shard yet, outside that transaction:
+// clients prepare first and tell the key afterwards, and only then it is known where the transaction has to be.
+func (s *session) prepareBeside() error {
+	tx, settings, status := s.tx, s.settings, s.status
+	s.settings, s.tx.open, s.beside = s.effective(), false, &tx
+	err := s.send()
+	if err == nil {
+		err = s.receive()
+	}
+	if s.beside != nil { // or it has failed with the backend
+		s.tx, s.status, s.beside = tx, status, nil
+	}
+	s.settings = settings
 	return err
 }
 

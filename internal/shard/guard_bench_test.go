@@ -3,6 +3,7 @@ package shard
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -49,7 +50,7 @@ func BenchmarkGuards(b *testing.B) {
 // benchmarkTables makes a plain table and the guarded ones, and for each the rows that the first shard takes.
 func (c *cluster) benchmarkTables(b *testing.B, rows int) []string {
 	b.Helper()
-	c.everywhere(b, "CREATE TABLE plain (id bigint); CREATE TABLE rows_of_plain AS SELECT generate_series(1, "+fmt.Sprint(rows)+")::bigint AS id")
+	c.everywhere(b, "CREATE TABLE plain (id bigint); CREATE TABLE rows_of_plain AS SELECT generate_series(1, "+strconv.Itoa(rows)+")::bigint AS id")
 	names := []string{"plain"}
 	for _, g := range benchmarkedGuards {
 		spec := topology.NewKeyspaceSpec(g.name, topology.ByHash, 7, "bigint")
@@ -58,7 +59,7 @@ func (c *cluster) benchmarkTables(b *testing.B, rows int) []string {
 			b.Fatal(err)
 		}
 		for n := range g.pins {
-			spec.Pins = append(spec.Pins, topology.PinSpec{Key: topology.Point{fmt.Sprint(-n)}, Shard: "s2"})
+			spec.Pins = append(spec.Pins, topology.PinSpec{Key: topology.Point{strconv.Itoa(-n)}, Shard: "s2"})
 		}
 		c.change(b, topology.CreateKeyspace(spec))
 		c.everywhere(b, "CREATE TABLE "+g.name+" (id bigint)")

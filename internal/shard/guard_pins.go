@@ -97,12 +97,13 @@ func sent(v key.Value) []byte {
 			panic("shard: a bytea is printed in hexadecimal: " + err.Error())
 		}
 		return raw
+	default: // a number, encoded with its sign turned around, so that it sorts
+		ordered[0] ^= 0x80
+		if v.Type() == key.Date {
+			return ordered[4:]
+		}
+		return ordered
 	}
-	ordered[0] ^= 0x80 // numbers are encoded with their sign turned around, so that they sort
-	if v.Type() == key.Date {
-		return ordered[4:]
-	}
-	return ordered
 }
 
 // guardPin is a row of the table that guards look into.

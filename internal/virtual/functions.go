@@ -9,6 +9,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement/key"
@@ -19,7 +20,7 @@ type function struct {
 	parameters []string
 	least      int
 	variadic   bool
-	run        func(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, rest []*string) (string, error)
+	run        func(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, rest []*string) (string, error)
 }
 
 var functions map[string]function
@@ -35,7 +36,7 @@ func init() { //nolint:gochecknoinits // they refer to each other by the map
 	functions = map[string]function{
 		"shard_table": shardTable, "create_distributed_table": distribute, "reference_table": reference, "create_reference_table": reference,
 		"shard_of": {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
-		"version": {run: func(s *Schema, _ context.Context, _ session.Call, _ map[string]*string, _ []*string) (string, error) {
+		"version": {run: func(_ context.Context, s *Schema, _ session.Call, _ map[string]*string, _ []*string) (string, error) {
 			return "Cleave " + s.config.Version, nil
 		}},
 	}
@@ -54,7 +55,7 @@ func (s *Schema) Call(ctx context.Context, call session.Call) (*string, *pgerr.E
 	if refused != nil {
 		return nil, refused
 	}
-	result, err := f.run(s, ctx, call, arguments, rest)
+	result, err := f.run(ctx, s, call, arguments, rest)
 	if err != nil {
 		return nil, asError("cleave."+call.Function+" failed", err)
 	}
@@ -108,7 +109,7 @@ func text(arguments map[string]*string, name string) string {
 	return ""
 }
 
-func shardTable(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+func shardTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
 	unique := text(arguments, "unique")
 	if unique != "" && unique != "per shard" {
 		return "", pgerr.New(pgerr.InvalidParameterValue, "unique => '%s' is not known", unique).
@@ -120,7 +121,7 @@ func shardTable(s *Schema, ctx context.Context, call session.Call, arguments map
 }
 
 // distributeTable is the name under which users of Citus know it.
-func distributeTable(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+func distributeTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
 	if kind := text(arguments, "distribution_type"); kind != "" && kind != "hash" {
 		return "", pgerr.New(pgerr.FeatureNotSupported, "distribution_type '%s' is not supported", kind).WithHint("Use hash, or cleave.shard_table with strategy =>.")
 	}
@@ -132,11 +133,11 @@ func distributeTable(s *Schema, ctx context.Context, call session.Call, argument
 
 func (s *Schema) shardTable(ctx context.Context, call session.Call, arguments map[string]*string, request control.ShardTableRequest, columns string) (string, error) {
 	var err error
-	if request.Table, err = s.tableName(text(arguments, "table_name"), call.SearchPath); err != nil {
+	if request.Table, err = s.tableName(ctx, text(arguments, "table_name"), call.SearchPath); err != nil {
 		return "", err
 	}
 	if with := text(arguments, "colocate_with"); with != "" {
-		name, err := s.tableName(with, call.SearchPath)
+		name, err := s.tableName(ctx, with, call.SearchPath)
 		if err != nil {
 			return "", err
 		}
@@ -153,8 +154,8 @@ func (s *Schema) shardTable(ctx context.Context, call session.Call, arguments ma
 	return fmt.Sprintf("%s is sharded by (%s) in keyspace %s", table.Name, strings.Join(table.Key, ", "), table.Keyspace), nil
 }
 
-func referenceTable(s *Schema, ctx context.Context, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
-	name, err := s.tableName(text(arguments, "table_name"), call.SearchPath)
+func referenceTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	name, err := s.tableName(ctx, text(arguments, "table_name"), call.SearchPath)
 	if err != nil {
 		return "", err
 	}
@@ -165,9 +166,8 @@ func referenceTable(s *Schema, ctx context.Context, call session.Call, arguments
 	return table.Name + " is copied to every shard", nil
 }
 
-// tableName reads a table's name; without a schema it is the first of the search path that has a declared table of that
-// name, or else the first of all, where a new table would be made.
-func (s *Schema) tableName(name string, path []string) (topology.TableName, error) {
+// tableName reads a table's name; one without a schema is looked up as PostgreSQL does it.
+func (s *Schema) tableName(ctx context.Context, name string, path []string) (topology.TableName, error) {
 	parts, err := splitIdentifiers(name, '.')
 	if err != nil || len(parts) > 2 {
 		return topology.TableName{}, pgerr.New(pgerr.InvalidName, "%q is not a table's name", name)
@@ -175,19 +175,16 @@ func (s *Schema) tableName(name string, path []string) (topology.TableName, erro
 	if len(parts) == 2 {
 		return topology.TableName{Schema: parts[0], Name: parts[1]}, nil
 	}
-	if m := s.config.Map(); m != nil {
-		for _, schema := range path {
-			if m.Table(schema, parts[0]) != nil {
-				return topology.TableName{Schema: schema, Name: parts[0]}, nil
-			}
-		}
+	wanted := plan.RelationName{Name: parts[0]}
+	known, err := s.config.Look(ctx, []plan.RelationName{wanted}, nil, path)
+	if err != nil {
+		return topology.TableName{}, err
 	}
-	for _, schema := range path {
-		if schema != "pg_catalog" && schema != "cleave" {
-			return topology.TableName{Schema: schema, Name: parts[0]}, nil
-		}
+	relation := known.Relations[wanted]
+	if relation == nil {
+		return topology.TableName{}, pgerr.New(pgerr.UndefinedTable, "relation \"%s\" does not exist", name)
 	}
-	return topology.TableName{}, pgerr.New(pgerr.UndefinedTable, "relation \"%s\" does not exist", name).WithHint("Name its schema too.")
+	return topology.TableName{Schema: relation.Schema, Name: relation.Name}, nil
 }
 
 // identifiers reads a list of names with commas between them.
@@ -250,8 +247,8 @@ func closingQuote(text string) int {
 }
 
 // shardOf tells on which shard a key's rows live.
-func shardOf(s *Schema, _ context.Context, call session.Call, arguments map[string]*string, rest []*string) (string, error) {
-	name, err := s.tableName(text(arguments, "table_name"), call.SearchPath)
+func shardOf(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, rest []*string) (string, error) {
+	name, err := s.tableName(ctx, text(arguments, "table_name"), call.SearchPath)
 	if err != nil {
 		return "", err
 	}

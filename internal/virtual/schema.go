@@ -6,6 +6,7 @@ import (
 	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/observe"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/shard"
@@ -21,6 +22,8 @@ type Config struct {
 	Map func() *topology.Map
 	// Cluster carries out what functions ask for.
 	Cluster *control.Cluster
+	// Look asks the catalogue.
+	Look func(ctx context.Context, relations []plan.RelationName, functions []plan.FunctionName, searchPath []string) (*plan.Known, error)
 	// Access says how to ask a shard.
 	Access shard.Access
 	// Routers lists the processes of the cluster.

@@ -18,7 +18,7 @@ var routerLines = append([]string{"auth:", "  rules: [host all all loopback trus
 
 // dial connects to a router.
 func dial(ctx context.Context, address string) (*pgx.Conn, error) {
-	return pgx.Connect(ctx, "postgres://postgres@"+address+"/postgres?sslmode=disable&default_query_exec_mode=exec")
+	return pgx.Connect(ctx, "postgres://postgres@"+address+"/postgres?sslmode=disable")
 }
 
 func mustDial(t *testing.T, address string) *pgx.Conn {

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,11 +32,29 @@ import (
 type process struct {
 	name    string
 	command *exec.Cmd
-	errors  strings.Builder
+	errors  transcript
 	ended   chan error
 	file    string // its configuration
 	listen  string // where PostgreSQL clients connect
 	api     *api.Client
+}
+
+// transcript is what a process has said so far.
+type transcript struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *transcript) Write(part []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(part)
+}
+
+func (w *transcript) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
 }
 
 // serve runs 'cleave serve' with a file of these lines besides the addresses, and waits until its API answers.
@@ -165,7 +184,7 @@ func ready(p *process) bool {
 func TestSeveralProcessesServeOneCluster(t *testing.T) {
 	servers := pgtest.StartN(t, 2)
 	etcd := startEtcd(t)
-	first := serve(t, "first", urls(etcd.Endpoints()), trusted...)
+	first := serve(t, "first", urls(etcd.Endpoints()), routerLines...)
 	if ready(first) {
 		t.Error("ready without a map")
 	}
@@ -176,7 +195,7 @@ func TestSeveralProcessesServeOneCluster(t *testing.T) {
 	if _, err := first.api.CreateMap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	second := serve(t, "second", urls(etcd.Endpoints()), trusted...)
+	second := serve(t, "second", urls(etcd.Endpoints()), routerLines...)
 	for i, p := range []*process{first, second} {
 		if _, err := p.api.AddShard(t.Context(), addRequest(fmt.Sprintf("s%d", i+1), servers[i])); err != nil {
 			t.Fatal(err)
