@@ -6,11 +6,11 @@ import (
 )
 
 func TestThePasswordIsTheFirstLine(t *testing.T) {
-	for input, want := range map[string]string{
-		"": "", "secret": "secret", "secret\n": "secret", "secret\r\n": "secret", "secret\nmore": "secret", " in blanks \n": " in blanks ", "\nlate": "",
+	for _, c := range []struct{ input, want string }{
+		{"", ""}, {"secret", "secret"}, {"secret\n", "secret"}, {"secret\r\n", "secret"}, {"secret\nmore", "secret"}, {" in blanks \n", " in blanks "}, {"\nlate", ""},
 	} {
-		if got, err := readLine(strings.NewReader(input)); err != nil || got != want {
-			t.Errorf("%q is read as %q, %v", input, got, err)
+		if got, err := readLine(strings.NewReader(c.input)); err != nil || got != c.want {
+			t.Errorf("%q is read as %q, %v", c.input, got, err)
 		}
 	}
 	if _, err := readLine(strings.NewReader(strings.Repeat("x", longestPassword+1))); err == nil {

@@ -18,6 +18,8 @@ type Statement struct {
 	Fields []string
 	// Types are the types that it casts to or makes columns of, each once.
 	Types []Name
+	// Operators are those that it applies, each once, also where the grammar has a word for one, as IN and BETWEEN have.
+	Operators []Name
 	// Query is set for SELECT, VALUES, INSERT, UPDATE, DELETE and MERGE.
 	Query *Query
 	// Inner is the statement inside of EXPLAIN, DECLARE, COPY (query) TO, CREATE TABLE AS and CREATE VIEW. What PREPARE
@@ -127,7 +129,8 @@ const (
 	InFrom
 	// InRowsFrom: among others in ROWS FROM.
 	InRowsFrom
-	// Alone: it is a whole column of a SELECT that has neither FROM nor WHERE, so it runs exactly once.
+	// Alone: it is a column of a SELECT that has calls as its columns and nothing else, so it runs exactly once if the
+	// statement is run to its end.
 	Alone
 )
 

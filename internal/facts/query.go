@@ -5,18 +5,15 @@ import (
 
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // topSelect reads the outermost query of a statement.
 func (w *walker) topSelect(s *pgquery.SelectStmt) {
 	q := &Query{Command: Select, SetOperation: isSetOperation(s), Returns: into(s) == nil}
 	w.out.Query = q
-	if runsOnce(s) {
-		for _, column := range s.TargetList {
-			if call := column.GetResTarget().GetVal().GetFuncCall(); call != nil {
-				w.places[call] = place{where: Alone}
-			}
-		}
+	for _, call := range onlyCalls(s) {
+		w.places[call] = place{where: Alone}
 	}
 	w.with(s.WithClause)
 	if q.SetOperation {
@@ -32,10 +29,27 @@ func isSetOperation(s *pgquery.SelectStmt) bool {
 	return s.Larg != nil || s.Rarg != nil
 }
 
-// runsOnce says whether each column of the query is computed exactly once.
-func runsOnce(s *pgquery.SelectStmt) bool {
-	return len(s.FromClause) == 0 && s.WhereClause == nil && s.HavingClause == nil && len(s.GroupClause) == 0 &&
-		s.LimitCount == nil && s.LimitOffset == nil && s.WithClause == nil && !isSetOperation(s)
+// onlyCalls returns the columns of a query that has calls as its columns and nothing else; none if it is another one.
+func onlyCalls(s *pgquery.SelectStmt) []*pgquery.FuncCall {
+	bare := true
+	s.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		switch field.Name() {
+		case "target_list", "limit_option", "op": // the grammar fills in the others of these even if there is neither
+		default:
+			bare = false
+		}
+		return bare
+	})
+	if !bare {
+		return nil
+	}
+	calls := make([]*pgquery.FuncCall, len(s.TargetList))
+	for i, column := range s.TargetList {
+		if calls[i] = column.GetResTarget().GetVal().GetFuncCall(); calls[i] == nil {
+			return nil
+		}
+	}
+	return calls
 }
 
 // into returns what SELECT INTO makes, nil if it is none. In a set operation the first arm says it.
@@ -161,6 +175,9 @@ func (w *walker) fromTable(v *pgquery.RangeVar, l locks, role Role) []int {
 func (w *walker) join(j *pgquery.JoinExpr, l locks, role Role) []int {
 	left := w.fromItem(j.Larg, l, role)
 	right := w.fromItem(j.Rarg, l, role)
+	if j.IsNatural || len(j.UsingClause) > 0 {
+		w.equals()
+	}
 	if role == From {
 		w.joinFacts(j, left, right)
 	}

@@ -22,11 +22,12 @@ type walker struct {
 	places map[*pgquery.FuncCall]place
 	// skipped are parts of the tree that have been seen to, or that name nothing.
 	skipped map[proto.Message]bool
-	// seenFields and seenTypes are those that were written down.
-	seenFields map[string]bool
-	seenTypes  map[[2]string]bool
-	level      int
-	tooDeep    bool
+	// seenFields, seenTypes and seenOperators are those that were written down.
+	seenFields    map[string]bool
+	seenTypes     map[Name]bool
+	seenOperators map[Name]bool
+	level         int
+	tooDeep       bool
 }
 
 type place struct {
@@ -54,7 +55,7 @@ func (w *walker) statement(node *pgquery.Node) *Statement {
 	inner := &walker{
 		tokens: w.tokens, names: w.names, level: w.level + 1, out: &Statement{},
 		roles: map[*pgquery.RangeVar]Role{}, places: map[*pgquery.FuncCall]place{}, skipped: map[proto.Message]bool{},
-		seenFields: map[string]bool{}, seenTypes: map[[2]string]bool{},
+		seenFields: map[string]bool{}, seenTypes: map[Name]bool{}, seenOperators: map[Name]bool{},
 	}
 	inner.top(node)
 	w.tooDeep = w.tooDeep || inner.tooDeep
@@ -158,6 +159,20 @@ func (w *walker) visit(message proto.Message) {
 		w.fields(m.ProtoReflect())
 	case *pgquery.TypeName:
 		w.typeName(m)
+		w.fields(m.ProtoReflect())
+	case *pgquery.A_Expr:
+		w.operators(m)
+		w.fields(m.ProtoReflect())
+	case *pgquery.SubLink:
+		w.operatorOf(m)
+		w.fields(m.ProtoReflect())
+	case *pgquery.SortBy:
+		w.operator(m.UseOp)
+		w.fields(m.ProtoReflect())
+	case *pgquery.CaseExpr:
+		if m.Arg != nil {
+			w.equals()
+		}
 		w.fields(m.ProtoReflect())
 	case *pgquery.LockingClause: // its relations are aliases
 		w.out.Locks = true
@@ -286,9 +301,9 @@ func (w *walker) behindDots(nodes []*pgquery.Node) {
 // typeName writes down a type's name.
 func (w *walker) typeName(n *pgquery.TypeName) {
 	schema, name := qualified(n.Names)
-	if key := [2]string{schema, name}; !w.seenTypes[key] {
+	if key := (Name{schema, name}); !w.seenTypes[key] {
 		w.seenTypes[key] = true
-		w.out.Types = append(w.out.Types, Name{schema, name})
+		w.out.Types = append(w.out.Types, key)
 	}
 }
 

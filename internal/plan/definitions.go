@@ -18,6 +18,7 @@ func planDefinition(p *planner, s *facts.Statement, out *Statement) {
 		d.name(name)
 	}
 	d.finish()
+	refuseKeptSetConfig(s, out)
 	out.Schema = true
 	out.NoBlock = runsOutsideBlocks(s)
 	out.noteCreated(p, s)
@@ -303,6 +304,9 @@ func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
 			WithDetail("It reads %s.", declared))
 	}
 	inner := p.inner(s, out)
+	if s.Kind == "ViewStmt" && s.Inner != nil {
+		refuseKeptSetConfig(s.Inner, out)
+	}
 	if len(inner.Virtual) > 0 {
 		out.refuse("makes-from-router-view", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported over a view or function of the router", s.Name))
 	}
@@ -314,7 +318,7 @@ func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
 		return
 	}
 	if s.Kind == "CreateTableAsStmt" { // a view runs nothing yet
-		out.Taints, out.Settings, out.NeedsSession = inner.Taints, inner.Settings, inner.NeedsSession
+		out.Taints, out.NeedsSession = inner.Taints, inner.NeedsSession
 		if inner.Pin != "" {
 			out.Pin = inner.Pin
 		}

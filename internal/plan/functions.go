@@ -209,33 +209,3 @@ func (v *survey) runsText(name string) {
 			WithDetail("It runs SQL that it is given as text, or reads tables that it is given by name, on one shard only."))
 	}
 }
-
-// setConfig notes what set_config sets, if it surely sets it once and the text says what. Otherwise nobody can tell, and the
-// backend stays with the session.
-func (v *survey) setConfig(c facts.Call) {
-	v.changes = true
-	v.p.plan.Uncacheable = true
-	if setting, told := settingOf(c); told {
-		v.out.Settings = append(v.out.Settings, setting)
-		return
-	}
-	v.out.Pin = pinSetConfig
-}
-
-func settingOf(c facts.Call) (Setting, bool) {
-	if c.Place != facts.Alone || len(c.Arguments) != 3 {
-		return Setting{}, false
-	}
-	for i := range c.Arguments {
-		if c.ArgumentNames[i] != "" || len(c.Arguments[i].Casts) > 0 {
-			return Setting{}, false
-		}
-	}
-	name, value, local := c.Arguments[0], c.Arguments[1], c.Arguments[2]
-	if name.Kind != facts.Constant || name.Number || value.Kind != facts.Constant || value.Number || local.Kind != facts.True && local.Kind != facts.False {
-		return Setting{}, false
-	}
-	return Setting{
-		Name: strings.ToLower(name.Text), Local: local.Kind == facts.True, Values: valuesOf(name.Text, value.Text), SQL: settingSQL(name.Text, value.Text),
-	}, true
-}

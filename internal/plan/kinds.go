@@ -67,7 +67,7 @@ func planExplain(p *planner, s *facts.Statement, out *Statement) {
 	if s.Options.Runs || out.Command == Execute {
 		return
 	}
-	out.Reads, out.Schema, out.Pin, out.Taints, out.Creates, out.Settings, out.NoBlock = true, false, "", false, nil, nil, false
+	out.Reads, out.Schema, out.Pin, out.Taints, out.Creates, out.NoBlock = true, false, "", false, nil, false
 }
 
 // inner plans the statement inside of another one. Its refusal becomes the outer one's.
@@ -77,7 +77,10 @@ func (p *planner) inner(s *facts.Statement, out *Statement) Statement {
 		inner.refuse("kind", pgerr.New(pgerr.FeatureNotSupported, "this form of %s is not supported", s.Name))
 	} else {
 		inner.Name = s.Inner.Name
+		outer := p.inside
+		p.inside = true
 		p.decide(s.Inner, &inner)
+		p.inside = outer
 	}
 	if inner.Refusal != nil {
 		out.refuse(inner.Rule, inner.Refusal)

@@ -102,6 +102,8 @@ type planner struct {
 	unsettled string
 	pathOnly  bool
 	ended     string
+	// inside: the statement at hand stands in another one, so it may run later, or not at all.
+	inside bool
 }
 
 func newPlanner(text string, known *Known, c Context) *planner {
@@ -212,7 +214,7 @@ func (p *planner) changesPath(out *Statement) bool {
 		return false
 	default:
 	}
-	return out.Taints || out.Pin == pinSetConfig || slices.ContainsFunc(out.Settings, func(s Setting) bool {
+	return out.Taints || slices.ContainsFunc(out.Settings, func(s Setting) bool {
 		return s.Name == "search_path" || s.Name == "role" || s.Name == "session_authorization"
 	})
 }

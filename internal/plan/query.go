@@ -93,6 +93,9 @@ func (v *survey) table(i int) {
 		v.needsHome("temporary table " + r.Name)
 	case system:
 		v.needsHome("system catalogue")
+		if r.Name == settingsView && r.Written {
+			v.out.refuse("writes-settings", settingsViewRefusal())
+		}
 	case missing:
 		v.needsHome("unknown table " + r.title())
 		v.changes = true

@@ -117,6 +117,7 @@ var relations = []plan.Relation{
 	{Schema: "other", Name: "orders", Kind: 'r', Columns: []plan.Column{column("user_id", int8)}},
 	{Schema: "tenant_home", Name: "docs", Kind: 'r', Columns: []plan.Column{column("id", int8)}},
 	{Schema: "pg_catalog", Name: "pg_class", Kind: 'r', System: true},
+	{Schema: "pg_catalog", Name: "pg_settings", Kind: 'v', System: true},
 	{Schema: "information_schema", Name: "tables", Kind: 'v', System: true},
 }
 
@@ -142,6 +143,7 @@ var functions = slices.Concat(
 		{Schema: "public", Name: "my_sum", Kind: 'a', Language: "internal", Volatility: 'i'},
 		{Schema: "public", Name: "lower", Kind: 'f', Language: "plpgsql", Volatility: 'v'},
 		{Schema: "other", Name: "now", Kind: 'f', Language: "plpgsql", Volatility: 'v'},
+		{Schema: "other", Name: "set_config", Kind: 'f', Language: "c", Volatility: 'v', ExtensionMember: true},
 		{Schema: "public", Name: "proc", Kind: 'p', Language: "plpgsql", Volatility: 'v'},
 	})
 

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,7 +15,7 @@ func TestPreparingTiesNoTransaction(t *testing.T) {
 	prepare := func(name, sql string) step { return sent(parse(name, sql), describeStatement(name), sync1) }
 	use := func(name string, arguments ...string) step { return sent(bind("", name, arguments...), run(""), sync1) }
 	for _, number := range []int{1, 2} {
-		k := fmt.Sprint(w.key(t, number, 0))
+		k := strconv.FormatInt(w.key(t, number, 0), 10)
 		for _, c := range []struct {
 			name  string
 			steps []step

@@ -2,9 +2,11 @@ package session
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -13,6 +15,12 @@ const maxUnit = 64 << 10
 
 // extended takes one message of the extended protocol.
 func (s *session) extended(kind byte, body []byte) error {
+	if s.meaningPending {
+		// What comes next means something else once this has run.
+		if err := s.flush(); err != nil || s.skipping {
+			return err
+		}
+	}
 	var refused *pgerr.Error
 	switch kind {
 	case wire.MsgParse:
@@ -65,6 +73,9 @@ func (s *session) parse(body []byte) *pgerr.Error {
 	if only != nil && only.Refusal != nil {
 		return only.Refusal
 	}
+	if refused := s.parseElsewhere(only); refused != nil {
+		return refused
+	}
 	st.epoch = s.contextEpoch
 	s.keepStatement(st)
 	if only == nil || s.mayBeLocal(only) {
@@ -77,6 +88,19 @@ func (s *session) parse(body []byte) *pgerr.Error {
 	}
 	s.ops = append(s.ops, op{kind: opParse, statement: st})
 	return nil
+}
+
+// parseElsewhere refuses a statement whose tables are on another shard than the transaction: there it would be read with other
+// tables in mind, or none.
+func (s *session) parseElsewhere(st *plan.Statement) *pgerr.Error {
+	if st == nil || s.backend == nil || st.Command != plan.Pass || st.Cursor || st.Route.Level != plan.Home && st.Route.Level != plan.OnShard {
+		return nil
+	}
+	shard, refused := s.place(st, source{})
+	if refused == nil && shard != noShard && shard != s.backend.Shard() {
+		return s.elsewhere(st, s.backend.Shard(), shard)
+	}
+	return refused
 }
 
 // endsFailure says whether PostgreSQL takes a statement in a transaction that has failed.
@@ -127,6 +151,9 @@ func (s *session) plan(st *statement) *pgerr.Error {
 		return refused
 	}
 	st.planned, st.contextKey = p, string(s.contextKey)
+	if slices.ContainsFunc(s.scan.Literals, func(l sqltext.Literal) bool { return l.Kind != sqltext.Integer && l.Kind != sqltext.Float }) {
+		st.owner = uint64(s.number)
+	}
 	return nil
 }
 
@@ -242,6 +269,9 @@ func (s *session) describe(body []byte) *pgerr.Error {
 	if only.Refusal != nil {
 		return only.Refusal
 	}
+	if refused := s.parseElsewhere(only); refused != nil {
+		return refused
+	}
 	if !only.Plain {
 		if st, refused = s.describable(st, only); refused != nil {
 			return refused
@@ -285,7 +315,10 @@ func (s *session) execute(body []byte) *pgerr.Error {
 	if p.local {
 		return s.executeLocal(p.statement)
 	}
-	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tag: p.statement.tag, makes: p.statement.makes})
+	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tag: p.statement.tag, makes: p.statement.makes, inner: p.statement.inner})
+	if only := p.statement.single(); only != nil && !only.Plain || p.statement.inner != nil {
+		s.meaningPending = true
+	}
 	if len(p.statement.edits) > 0 {
 		last := &s.ops[len(s.ops)-1]
 		last.data, last.edits = []byte(p.statement.text), p.statement.edits

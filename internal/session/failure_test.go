@@ -474,7 +474,7 @@ func (w *world) visit(random *rand.Rand, texts []string) {
 
 // TestDrain: the router stops; idle clients are told, transactions may end, nobody new is let in.
 func TestDrain(t *testing.T) {
-	w := newWorld(t, worldConfig{noPlain: true})
+	w := newWorld(t, worldConfig{noPlain: true, config: Config{StartupTimeout: time.Hour}})
 	idle, inside, busy, listening := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil), dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	silent := newRaw(t, w.address) // has not even said who it is
 	inside.query("BEGIN; INSERT INTO undeclared VALUES (1, 'x')")

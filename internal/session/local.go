@@ -179,7 +179,7 @@ func (s *session) resetLocal(st *plan.Statement, text string) (done bool, tag st
 				return false, "", resetInTransaction
 			}
 		}
-		if st.Command == plan.ResetAll && !s.base.onlyName() {
+		if st.Command == plan.ResetAll {
 			return false, "", resetInTransaction
 		}
 		return s.deferSetting(st, text)

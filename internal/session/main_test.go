@@ -82,6 +82,8 @@ type worldConfig struct {
 	config Config
 	// noPlain: nothing is compared.
 	noPlain bool
+	// unsharded: no table is, so functions that may do anything are let through.
+	unsharded bool
 	// setUp runs on every server.
 	setUp []string
 	// moved gives the router another map than the catalogue has.
@@ -114,13 +116,19 @@ func newWorld(t testing.TB, c worldConfig) *world {
 			execute(t, conn, sql)
 		}
 	}
-	w.makeMap(t)
+	tables := []topology.TableSpec{
+		{Name: "public.orders", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}, {Name: "public.countries", Kind: topology.Reference},
+	}
+	if c.unsharded {
+		tables = nil
+	}
+	w.makeMap(t, tables)
 	w.startRouter(t, c)
 	return w
 }
 
 // makeMap adds the shards, a keyspace by hash and the tables, and lets the shards record it.
-func (w *world) makeMap(t testing.TB) {
+func (w *world) makeMap(t testing.TB, tables []topology.TableSpec) {
 	t.Helper()
 	w.m = must[*topology.Map](t)(topology.New(clusterID))
 	conns := make([]*pgx.Conn, len(w.shards))
@@ -139,9 +147,11 @@ func (w *world) makeMap(t testing.TB) {
 	if keyspace.Ranges, keyspace.Assignment, err = w.m.Assign(topology.Assignment{Algorithm: "even"}); err != nil {
 		t.Fatal(err)
 	}
-	w.m = must[*topology.Map](t)(w.m.Next(topology.CreateKeyspace(keyspace),
-		topology.SetTable(topology.TableSpec{Name: "public.orders", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}),
-		topology.SetTable(topology.TableSpec{Name: "public.countries", Kind: topology.Reference})))
+	changes := []topology.Change{topology.CreateKeyspace(keyspace)}
+	for _, spec := range tables {
+		changes = append(changes, topology.SetTable(spec))
+	}
+	w.m = must[*topology.Map](t)(w.m.Next(changes...))
 	for i, conn := range conns {
 		if _, err := shard.Record(t.Context(), conn, w.m, fmt.Sprintf("s%d", i+1)); err != nil {
 			t.Fatal(err)

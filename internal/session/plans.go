@@ -14,6 +14,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"github.com/cleavedb/cleave/internal/binding"
 	"github.com/cleavedb/cleave/internal/catalog"
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/observe"
@@ -56,21 +57,38 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 		return nil, refused
 	}
 	if s.foreignEncoding && hasHighByte(text) && !s.readableEncoding() {
-		return nil, errEncoding(s.reported["client_encoding"])
+		return nil, errEncoding(s.encoding)
 	}
 	if s.scan.Scan(text, s.standardConforming()) != nil {
 		return unreadablePlan, nil //nolint:nilerr // the server says what is wrong
 	}
 	if s.foreignEncoding && hasHighByte(s.scan.Text) { // the catalogue has such a name in another form
-		return nil, errEncoding(s.reported["client_encoding"])
+		return nil, errEncoding(s.encoding)
 	}
 	s.key = append(append(s.key[:0], s.scan.Text...), s.contextKey...)
 	// The cache does not keep the key of a look-up, so it need not be copied.
-	if p, found := s.server.planner.cache.GetIfPresent(unsafe.String(unsafe.SliceData(s.key), len(s.key))); found {
-		return p, nil
+	p, found := s.server.planner.cache.GetIfPresent(unsafe.String(unsafe.SliceData(s.key), len(s.key)))
+	if !found {
+		var refused *pgerr.Error
+		if p, refused = s.makePlan(string(text)); refused != nil {
+			return nil, refused
+		}
 	}
-	return s.makePlan(string(text))
+	if s.tx.view != nil && s.tx.view.tables != s.view.tables && p.usesTables() {
+		return nil, tablesChanged
+	}
+	return p, nil
 }
+
+// usesTables says whether there is a statement that is not about the transaction itself.
+func (p *planned) usesTables() bool {
+	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool {
+		return st.Command == plan.Pass || st.Command == plan.Execute || st.Command == plan.Prepare
+	})
+}
+
+var tablesChanged = pgerr.New(pgerr.SerializationFailure, "tables were declared while the transaction was running").
+	WithDetail("A transaction sees one shard map from its first statement on.").WithHint("Begin it again.")
 
 var unreadablePlan = &planned{unreadable: true, plan: &plan.Plan{}, stats: new(observe.Statement)}
 
@@ -159,7 +177,10 @@ func (s *session) look(statements []facts.Statement, c plan.Context) (*plan.Know
 const catalogTimeout = 10 * time.Second
 
 func (s *session) planContext() (plan.Context, *pgerr.Error) {
-	m := s.currentMap()
+	m := s.view.m
+	if m == nil {
+		return plan.Context{}, errNoShards
+	}
 	home := m.Home()
 	if home == nil {
 		return plan.Context{}, errNoShards
@@ -178,15 +199,19 @@ func (s *session) pathChanged() bool {
 // refreshContext computes what a text's meaning depends on besides itself, if that may have changed.
 func (s *session) refreshContext() {
 	epoch := s.server.epoch.Load() + s.server.planner.catalog.Epoch()
-	if len(s.contextKey) > 0 && s.contextEpoch == epoch {
+	view := s.server.see()
+	if len(s.contextKey) > 0 && s.contextEpoch == epoch && s.view.tables == view.tables {
+		s.view = view
 		return
 	}
-	s.contextEpoch = epoch
+	s.contextEpoch, s.view = epoch, view
 	key := s.contextKey[:0]
 	key = binary.BigEndian.AppendUint64(key, epoch)
+	key = binary.BigEndian.AppendUint64(key, view.tables)
 	s.visiblePath = nil
 	key = append(key, strings.Join(s.searchPath(), "\x00")...)
 	key = append(key, "\x00"+s.currentRole()...)
+	s.refreshReading()
 	if !s.standardConforming() {
 		key = append(key, "\x00escapes"...)
 	}
@@ -201,18 +226,35 @@ func (s *session) refreshContext() {
 	}
 	key = append(key, 0)
 	s.contextKey = key
-	encoding := s.reported["client_encoding"]
-	s.foreignEncoding = encoding != "UTF8" && encoding != "SQL_ASCII"
+}
+
+// refreshReading computes how texts and values are read. What the server reports comes at the end of a unit only, so the
+// session's own settings count.
+func (s *session) refreshReading() {
+	now := s.effective()
+	value := func(name string) string {
+		if e, set := now.find(name); set && len(e.values) == 1 {
+			return e.values[0]
+		}
+		return ""
+	}
+	s.encoding = strings.ToUpper(value("client_encoding"))
+	utf8 := slices.Contains([]string{"UTF8", "UTF-8", "UNICODE", "SQL_ASCII"}, s.encoding)
+	s.foreignEncoding = !utf8
+	zone := value("timezone")
+	s.reading = binding.Session{ClientEncodingUTF8: utf8, TimeZoneUTC: zone == "UTC" || zone == "Etc/UTC"}
+	conforming := strings.ToLower(value("standard_conforming_strings"))
+	s.conforming = slices.Contains([]string{"on", "true", "yes", "1", ""}, conforming)
 }
 
 // readableEncoding says whether, in the client's encoding, a byte that looks like ASCII always is.
 func (s *session) readableEncoding() bool {
-	switch s.reported["client_encoding"] {
-	case "SJIS", "SHIFT_JIS_2004", "BIG5", "GBK", "UHC", "GB18030", "JOHAB":
-		return false
-	default:
-		return true
+	for _, unsafe := range []string{"SJIS", "SHIFT", "MSKANJI", "WIN932", "BIG5", "WIN950", "GBK", "WIN936", "UHC", "WIN949", "GB18030", "JOHAB"} {
+		if strings.Contains(s.encoding, unsafe) {
+			return false
+		}
 	}
+	return true
 }
 
 func hasHighByte(text []byte) bool {
@@ -317,7 +359,7 @@ func (s *session) currentRole() string {
 
 // standardConforming says whether a backslash in '…' is just a backslash.
 func (s *session) standardConforming() bool {
-	return s.reported["standard_conforming_strings"] != "off"
+	return s.conforming
 }
 
 // sameTables says whether two maps give every statement the same plan: pins and ranges are looked at only when it runs.

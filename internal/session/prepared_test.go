@@ -158,3 +158,20 @@ func TestPGXOverChanges(t *testing.T) {
 		execute(t, c, fmt.Sprintf("ALTER TABLE undeclared ADD c%d int", i))
 	}
 }
+
+// TestPrepareThatFailsAnew: a statement of PREPARE is made again on another backend; if that fails, the client hears of it once.
+func TestPrepareThatFailsAnew(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	admin := w.onShard(t, 1)
+	c := dialRaw(t, w.address, nil)
+	wantCodes(t, c.query("PREPARE a AS SELECT a FROM undeclared"), "", "ready I")
+	execute(t, admin, "ALTER TABLE undeclared RENAME TO away")
+	terminate(t, admin)
+	wantCodes(t, c.query("EXECUTE a"), "42P01", "ready I")
+	wantCodes(t, c.ask(pipeline(unnamed("EXECUTE a"), sync1)...), "42P01", "ready I")
+	execute(t, admin, "ALTER TABLE away RENAME TO undeclared")
+	wantCodes(t, c.query("EXECUTE a"), "", "ready I")
+	wantCodes(t, c.ask(pipeline(unnamed("EXECUTE a"), sync1)...), "", "ready I")
+	_ = c.conn.Close()
+	w.settled(t)
+}

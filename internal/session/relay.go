@@ -179,6 +179,9 @@ func (s *session) reply(kind byte, message []byte) (show bool, err error) {
 	case wire.RespCommandComplete, wire.RespEmptyQuery:
 		return s.replyComplete(e, kind, message)
 	case wire.RespPortalSuspended:
+		if _, st := s.ran(e); st != nil && !e.hidden && !st.Plain {
+			s.succeeded(st, e, nil) // as far as it has run
+		}
 		return s.advance(e, expectExecute)
 	case wire.RespParseComplete:
 		return s.replyParsed(e)
@@ -315,6 +318,9 @@ func (s *session) completed(e *expect, kind byte, message []byte) {
 	if st != nil && !st.Plain {
 		s.succeeded(st, e, tag)
 	}
+	if inner := s.ops[e.op].inner; inner != nil {
+		s.succeeded(inner, e, tag)
+	}
 }
 
 // replyError handles an error of the server.
@@ -428,8 +434,12 @@ func (s *session) staleStatement(e *expect, f wire.Fields) {
 
 // failed notes an error: statistics, and that an implicit transaction is undone.
 func (s *session) failed(e *expect) {
-	if p, _ := s.ran(e); p != nil {
+	p, st := s.ran(e)
+	if p != nil {
 		s.observe(p, 0, true)
+		if st != nil && (st.Pin != "" || st.Taints || s.ops[e.op].inner != nil) {
+			s.state.tainted = true // it may have come far enough to leave something that no roll-back takes away
+		}
 	}
 	if s.beside != nil {
 		s.beside.failed = true

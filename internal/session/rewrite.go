@@ -60,9 +60,7 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 			return []edit{{start: st.Start, end: st.End, by: setSQL(e)}}, nil
 		}
 	case plan.ResetAll:
-		if !s.base.onlyName() {
-			return nil, resetInTransaction
-		}
+		return nil, resetInTransaction
 	case plan.ShowVariable:
 		if len(st.Settings) == 1 && isOurs(st.Settings[0].Name) {
 			o.tag = "SHOW"
@@ -116,6 +114,9 @@ func (s *session) preparedBySQL(st *plan.Statement, e *expect) {
 func (s *session) rewriteExecute(st *plan.Statement, o *op) ([]edit, *pgerr.Error) {
 	for _, made := range o.makes { // earlier in the same text
 		if made.name == st.Prepared.Name {
+			if inner := made.single(); inner != nil && !inner.Plain {
+				o.inner = inner
+			}
 			return []edit{{start: st.Prepared.NameStart, end: st.Prepared.NameEnd, by: made.serverName}}, nil
 		}
 	}
@@ -123,8 +124,11 @@ func (s *session) rewriteExecute(st *plan.Statement, o *op) ([]edit, *pgerr.Erro
 	if prepared == nil {
 		return nil, errNoStatement(st.Prepared.Name)
 	}
-	name := prepared.onServer(s.settings)
+	name := prepared.onServer(s.effective())
 	o.needs = append(o.needs, prepared)
+	if inner := prepared.single(); inner != nil && !inner.Plain {
+		o.inner = inner
+	}
 	return []edit{{start: st.Prepared.NameStart, end: st.Prepared.NameEnd, by: name}}, nil
 }
 
@@ -151,6 +155,9 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 	}
 	if len(only.Virtual) > 0 {
 		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement with the router's own views or functions is not supported")
+	}
+	if only.NeedsSession && s.poolMode != SessionMode {
+		return noShard, needsSession(only)
 	}
 	inner := source{statement: prepared, arguments: st.Prepared.Arguments, outer: &src}
 	if only.Route.Level == plan.Keyed {
@@ -212,7 +219,7 @@ func (s *session) rewritten(st *statement, only *plan.Statement, src source) (*s
 	if refused != nil || len(edits) == 0 {
 		return st, refused
 	}
-	run := &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, tag: o.tag, makes: o.makes, edits: edits}
+	run := &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, tag: o.tag, makes: o.makes, edits: edits, inner: o.inner}
 	if len(o.needs) > 0 {
 		run.needs = o.needs[0]
 	}
@@ -298,7 +305,7 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 	result := "NULL"
 	if !shapeOnly {
 		if s.currentStatus() != statusIdle || s.inServerTransaction() {
-			if v.Name != "shard_of" && v.Name != "version" {
+			if !isHarmless(v.Name) {
 				return "", pgerr.New(pgerr.ActiveTransaction, "cleave.%s cannot run inside a transaction block", v.Name).
 					WithHint("Run it by itself: it changes all shards and the shard map.")
 			}
@@ -322,8 +329,22 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 	return text, nil
 }
 
+// isHarmless says whether a function of the router changes nothing.
+func isHarmless(name string) bool { return name == "shard_of" || name == "version" }
+
 func (s *session) callOf(v *plan.Virtual, src source) (Call, *pgerr.Error) {
-	call := Call{Function: v.Name, Role: s.currentRole(), SearchPath: s.visiblePath}
+	call := Call{Function: v.Name, SearchPath: s.visiblePath}
+	if !isHarmless(v.Name) {
+		// Who may change something is for a server to say, not for what the session believes of itself.
+		a, refused := s.aside(func() (answer, error) { return s.ask("SELECT current_user") })
+		if refused != nil {
+			return Call{}, refused
+		}
+		if a.failure != nil || len(a.rows) != 1 {
+			return Call{}, pgerr.New(pgerr.InternalError, "the role could not be asked for")
+		}
+		call.Role = a.rows[0][0]
+	}
 	for i, operand := range v.Arguments {
 		text, refused := s.operandText(operand, src)
 		if refused != nil {

@@ -31,11 +31,16 @@ type source struct {
 
 // routeTo finds the shard of a statement and makes it the unit's. A transaction stays on one shard.
 func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
-	if s.tx.m == nil {
-		s.tx.m = s.server.config.Map()
+	if s.tx.view == nil {
+		s.tx.view = s.view // what it was planned with
 	}
 	if st.NeedsSession && s.poolMode != SessionMode {
 		return needsSession(st)
+	}
+	if st.Pin == pinHold {
+		if refused := s.oneHolder(st, src); refused != nil {
+			return refused
+		}
 	}
 	shard, refused := s.place(st, src)
 	if refused != nil {
@@ -51,10 +56,25 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if now != noShard {
 		return s.elsewhere(st, now, shard)
 	}
-	if refused := s.usable(shard, st); refused != nil {
+	if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
 		return refused
 	}
 	s.target = shard
+	return nil
+}
+
+// oneHolder: cursors WITH HOLD are found by their names alone, so all have to be on one shard.
+func (s *session) oneHolder(st *plan.Statement, src source) *pgerr.Error {
+	shard, refused := s.place(st, src)
+	if refused != nil {
+		return refused
+	}
+	for other, p := range s.pinned {
+		if p.has(pinHold) && shard != noShard && shard != other {
+			return pgerr.New(pgerr.FeatureNotSupported, "cursors WITH HOLD on several shards are not supported yet").
+				WithDetail("The session has one on shard %q.", p.backend.ShardName())
+		}
+	}
 	return nil
 }
 
@@ -76,6 +96,16 @@ func (s *session) elsewhere(st *plan.Statement, now, wanted int) *pgerr.Error {
 		WithHint("Use a transaction for each shard.")
 }
 
+// whatRuns is the statement itself, or what an EXECUTE runs.
+func (s *session) whatRuns(st *plan.Statement) *plan.Statement {
+	if st.Command == plan.Execute {
+		if prepared := s.statements[st.Prepared.Name]; prepared != nil && prepared.single() != nil {
+			return prepared.single()
+		}
+	}
+	return st
+}
+
 // usable says whether a shard may be used for a statement now.
 func (s *session) usable(number int, st *plan.Statement) *pgerr.Error {
 	shard := s.currentMap().ShardByNumber(number)
@@ -86,7 +116,7 @@ func (s *session) usable(number int, st *plan.Statement) *pgerr.Error {
 	case topology.Maintenance:
 		return pgerr.New(pgerr.CannotConnectNow, "shard %q is in maintenance", shard.Name()).WithHint("Try again later: cleave shard set-state %s active ends it.", shard.Name())
 	case topology.ReadOnly:
-		if !st.Reads && st.Command == plan.Pass {
+		if !st.Reads && (st.Command == plan.Pass || st.Command == plan.Execute) {
 			return pgerr.New(pgerr.ReadOnlyTransaction, "cannot execute %s: shard %q is read-only", st.Name, shard.Name())
 		}
 	case topology.Active, topology.Draining:
@@ -204,8 +234,12 @@ func (s *session) locate(keyspace *topology.Keyspace, route *plan.Route, values 
 	defer cancel()
 	for {
 		changed := s.server.config.MapChanged()
-		s.tx.m = s.server.config.Map()
-		keyspace = s.tx.m.Keyspace(route.Keyspace)
+		view := s.server.see()
+		if view.tables != s.tx.view.tables {
+			return noShard, tablesChanged
+		}
+		s.tx.view = view
+		keyspace = view.m.Keyspace(route.Keyspace)
 		if keyspace == nil {
 			return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 		}
@@ -242,16 +276,11 @@ func (s *session) keyValue(part *plan.KeyPart, src source) (key.Value, binding.O
 			}
 		}
 	}
-	value, outcome, refused := binding.Value(part, scan, text, s.params, s.bindingSession())
+	value, outcome, refused := binding.Value(part, scan, text, s.params, s.reading)
 	if refused == nil && outcome == binding.Ask {
 		return s.askValue(part, scan, text)
 	}
 	return value, outcome, refused
-}
-
-func (s *session) bindingSession() binding.Session {
-	encoding, zone := s.reported["client_encoding"], s.reported["TimeZone"]
-	return binding.Session{ClientEncodingUTF8: encoding == "UTF8" || encoding == "SQL_ASCII", TimeZoneUTC: zone == "UTC" || zone == "Etc/UTC"}
 }
 
 // takeParam puts one parameter, with its type, where binding finds it.

@@ -106,7 +106,9 @@ func orDefault[T comparable](value, fallback T) T {
 type Server struct {
 	config  Config
 	planner *planner
-	// epoch grows with every change that plans depend on.
+	// view is the map that statements are planned and routed with.
+	view atomic.Pointer[mapView]
+	// epoch grows with every change of the schema that passed through here.
 	epoch      atomic.Uint64
 	mockSecret []byte
 	defaults   defaultsCache
@@ -231,9 +233,41 @@ func (s *Server) adoptMap(known *topology.Map) *topology.Map {
 	return m
 }
 
+// mapView is a map, and a number that tells apart maps under which statements have other plans: what is planned with a map
+// can only be found again by those who see the same tables.
+type mapView struct {
+	m      *topology.Map
+	tables uint64
+}
+
+// see returns the map in force. It never goes back.
+func (s *Server) see() *mapView {
+	m := s.config.Map()
+	for {
+		known := s.view.Load()
+		if known != nil && (m == known.m || m == nil || m.Version() < known.m.Version()) {
+			return known
+		}
+		next := &mapView{m: m}
+		if known != nil {
+			next.tables = known.tables
+		}
+		if m == nil {
+			return next
+		}
+		if known == nil || !sameTables(known.m, m) {
+			next.tables++
+		}
+		if s.view.CompareAndSwap(known, next) {
+			return next
+		}
+	}
+}
+
 // schemaChanged makes all plans old.
 func (s *Server) schemaChanged() {
 	s.config.Catalog.Forget()
+	s.defaults.forget() // what a role begins with may have changed too
 	s.epoch.Add(1)
 }
 
@@ -257,10 +291,11 @@ func (s *Server) drain(end context.CancelFunc, gone <-chan struct{}) {
 	s.config.Logger.Warn("transactions did not end in time; their sessions are closed", "after", s.config.DrainTimeout)
 	end()
 	s.mu.Lock()
-	for _, session := range s.sessions {
+	all = maps.Clone(s.sessions)
+	s.mu.Unlock()
+	for _, session := range all {
 		session.kill()
 	}
-	s.mu.Unlock()
 	<-gone
 }
 

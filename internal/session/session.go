@@ -55,8 +55,12 @@ type session struct {
 	poolMode        Mode
 	contextKey      []byte // what changes a text's meaning, as a part of the plan cache's key
 	contextEpoch    uint64
+	view            *mapView          // that it was computed under
 	visiblePath     []string          // the search path as far as the role may use it; nil: not looked at yet
 	foreignEncoding bool              // the client's is not UTF8
+	encoding        string            // the client's
+	reading         binding.Session   // how values are read
+	conforming      bool              // a backslash in a string is just a backslash
 	temporary       map[string]bool   // names of temporary relations
 	reported        map[string]string // parameters as the client was told
 	// reportedBefore are those from before the transaction; nil if none has changed.
@@ -96,17 +100,19 @@ type session struct {
 	copying     bool // the server waits for COPY data
 	fatal       *wire.Fields
 
-	params        []binding.Param // scratch
-	bindMessage   wire.Bind       // scratch
-	literals      []byte          // scratch: the text of a statement whose literals are looked at
-	isAside       bool            // a question is asked that is no part of the client's transaction
-	unheard       bool            // what a server reports of parameters is not for the client
-	unitBytes     int
-	preparedCount int // by PREPARE
-	scan          sqltext.Normalized
-	key           []byte // scratch
-	sentAt        time.Time
-	relayed       int64
+	params      []binding.Param // scratch
+	bindMessage wire.Bind       // scratch
+	literals    []byte          // scratch: the text of a statement whose literals are looked at
+	isAside     bool            // a question is asked that is no part of the client's transaction
+	unheard     bool            // what a server reports of parameters is not for the client
+	unitBytes   int
+	// meaningPending: the unit has something in it that has not run yet, and after which names, settings or tables may be others.
+	meaningPending bool
+	preparedCount  int // by PREPARE
+	scan           sqltext.Normalized
+	key            []byte // scratch
+	sentAt         time.Time
+	relayed        int64
 
 	ctx    context.Context //nolint:containedctx // the session's life
 	cancel context.CancelFunc
@@ -129,8 +135,8 @@ type transaction struct {
 	open, failed bool
 	begin        string   // its BEGIN as the client wrote it
 	deferred     []string // what was said after it
-	// m is the map that all statements of the transaction use.
-	m *topology.Map
+	// view is the map that all statements of the transaction use.
+	view *mapView
 }
 
 func (t *transaction) status() byte {
@@ -316,10 +322,16 @@ func (s *session) currentStatus() byte {
 	return s.tx.status()
 }
 
+// noMap has nothing in it.
+var noMap = new(topology.Map)
+
 // currentMap is the map that the running transaction uses, or the newest one.
 func (s *session) currentMap() *topology.Map {
-	if s.tx.m != nil {
-		return s.tx.m
+	if s.tx.view != nil {
+		return s.tx.view.m
 	}
-	return s.server.config.Map()
+	if m := s.server.see().m; m != nil {
+		return m
+	}
+	return noMap
 }

@@ -71,13 +71,20 @@ func (s *settings) without(name string) *settings {
 	return newSettings(slices.DeleteFunc(slices.Clone(s.entries), func(old setting) bool { return old.name == name }))
 }
 
+// keeping returns the settings with some taken from others.
+func (s *settings) keeping(from *settings, names ...string) *settings {
+	for _, name := range names {
+		if e, had := from.find(name); had {
+			s = s.with(e)
+		} else {
+			s = s.without(name)
+		}
+	}
+	return s
+}
+
 // same says whether a backend with these settings can serve a session with those.
 func (s *settings) same(other *settings) bool { return s != nil && s.handle == other.handle }
-
-// onlyName says whether nothing but the application's name is set, which changes no statement's meaning.
-func (s *settings) onlyName() bool {
-	return len(s.entries) == 0 || len(s.entries) == 1 && s.entries[0].name == "application_name"
-}
 
 // resetSQL takes everything from a backend that some session may have left there, but for prepared statements, which are
 // the router's own.
@@ -108,12 +115,15 @@ func transition(from, to *settings) []string {
 			statements = append(statements, setSQL(e))
 		}
 	}
+	switched := false // to another user, which ends a role
 	for _, name := range []string{"session_authorization", "role"} {
-		if e, wanted := to.find(name); wanted {
-			if old, had := from.find(name); !had || old.sql != e.sql {
-				statements = append(statements, setSQL(e))
-			}
+		old, had := from.find(name)
+		e, wanted := to.find(name)
+		changed := had != wanted || old.sql != e.sql
+		if wanted && (changed || name == "role" && switched) {
+			statements = append(statements, setSQL(e))
 		}
+		switched = switched || changed
 	}
 	return statements
 }
@@ -155,7 +165,8 @@ type change struct {
 	entry   setting
 	local   bool
 	restore bool // back to what the session began with
-	all     bool // RESET ALL
+	all     bool // RESET ALL, which leaves alone who one is
+	remove  bool // what is set no more, whatever the session began with
 }
 
 // settingsLog holds the changes of a running transaction, with a mark for each savepoint.
@@ -209,7 +220,9 @@ func (l *settingsLog) apply(s, base *settings, committed bool) *settings {
 		switch {
 		case c.local && committed:
 		case c.all:
-			s = base
+			s = base.keeping(s, "role", "session_authorization")
+		case c.remove:
+			s = s.without(c.entry.name)
 		case c.restore:
 			if e, had := base.find(c.entry.name); had {
 				s = s.with(e)
@@ -223,6 +236,9 @@ func (l *settingsLog) apply(s, base *settings, committed bool) *settings {
 	return s
 }
 
+// ofTransaction are the parameters of a transaction.
+var ofTransaction = []string{"transaction_isolation", "transaction_read_only", "transaction_deferrable"}
+
 // record notes what a statement changed.
 func (l *settingsLog) record(st *plan.Statement) {
 	if st.Command == plan.ResetAll {
@@ -230,11 +246,14 @@ func (l *settingsLog) record(st *plan.Statement) {
 		return
 	}
 	for _, e := range st.Settings {
-		if strings.HasPrefix(e.Name, "transaction_") {
+		if slices.Contains(ofTransaction, e.Name) {
 			continue // ends with the transaction, and goes nowhere else
 		}
 		l.changes = append(l.changes, change{
 			entry: setting{name: e.Name, sql: e.SQL, values: e.Values}, local: e.Local, restore: e.Default,
 		})
+		if e.Name == "session_authorization" { // it ends a SET ROLE
+			l.changes = append(l.changes, change{entry: setting{name: "role"}, local: e.Local, remove: true})
+		}
 	}
 }

@@ -108,6 +108,10 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 		if refused != nil {
 			return s.refuseQuery(refused)
 		}
+		if o.inner != nil {
+			return s.refuseQuery(pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of this statement is not supported in a query string with several statements").
+				WithDetail("It leaves something in the session that the router has to note.").WithHint("Send it by itself."))
+		}
 		o.edits = append(o.edits, more...)
 	}
 	o.data = applyEdits(text, o.edits)

@@ -259,7 +259,7 @@ func (s *session) begin(startup wire.Startup) *pgerr.Error {
 // whether they are right, unless they are nothing new.
 func (s *session) beginWith(wanted []setting) *pgerr.Error {
 	// The name that a backend begins with is the router's.
-	base, check := noSettings.with(newSetting("application_name", "")), false
+	base, check := s.defaults.settings().with(newSetting("application_name", "")), false
 	for _, e := range wanted {
 		if e.name == "cleave.pool_mode" {
 			if s.poolMode = Mode(strings.ToLower(e.values[0])); s.poolMode != TransactionMode && s.poolMode != SessionMode {
@@ -448,6 +448,33 @@ type defaults struct {
 type defaultsCache struct {
 	mu    sync.Mutex
 	roles map[string]*defaults
+}
+
+// settings are the defaults on which a statement's meaning depends. They are given to every backend: one that logged in
+// before they were changed, or on another shard, may have begun with others.
+func (d *defaults) settings() *settings {
+	all := noSettings.with(newSetting("search_path", strings.Join(quotedPath(d.searchPath), ", ")))
+	for _, name := range []string{"TimeZone", "DateStyle", "IntervalStyle", "client_encoding", "standard_conforming_strings"} {
+		if value, known := d.parameters[name]; known {
+			all = all.with(newSetting(strings.ToLower(name), value))
+		}
+	}
+	return all
+}
+
+func quotedPath(path []string) []string {
+	quoted := make([]string, len(path))
+	for i, name := range path {
+		quoted[i] = quoteIdentifier(name)
+	}
+	return quoted
+}
+
+// forget makes the next sessions ask again.
+func (c *defaultsCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roles = nil
 }
 
 const (

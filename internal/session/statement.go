@@ -20,7 +20,9 @@ type statement struct {
 
 	planned    *planned
 	contextKey string // what the plan was made under
-	epoch      uint64 // of the catalogue when the client prepared it: what the server made before that may be stale
+	// owner is the session if nobody else may use what the server makes of it: PostgreSQL reads 'today' when it is prepared.
+	owner uint64
+	epoch uint64 // of the catalogue when the client prepared it: what the server made before that may be stale
 
 	// serverName is its name on backends, for the settings that it was computed for.
 	serverName string
@@ -30,8 +32,9 @@ type statement struct {
 	paramsOf  *planned
 	// needs is a prepared statement that the text names; tag replaces the command tag.
 	needs *statement
-	makes []*statement // by PREPARE
-	edits []edit       // what was changed in the client's text
+	makes []*statement    // by PREPARE
+	edits []edit          // what was changed in the client's text
+	inner *plan.Statement // what an EXECUTE runs, if something follows from it
 	tag   string
 }
 
@@ -65,6 +68,8 @@ func (st *statement) onServer(s *settings) string {
 		h.Write(number[:])
 		h.Write([]byte(part))
 	}
+	binary.BigEndian.PutUint64(number[:], st.owner)
+	h.Write(number[:])
 	binary.BigEndian.PutUint64(number[:], st.epoch)
 	h.Write(number[:])
 	for _, oid := range st.oids {

@@ -271,6 +271,13 @@ func (s *session) unpin(shard int, reason string) {
 	p.backend.Retire(reason)
 }
 
+// blockEnds: what follows in the same unit is in no block any more, so an error undoes it.
+func (s *session) blockEnds(st *plan.Statement) {
+	if !st.Transaction.Chain {
+		s.status = statusIdle
+	}
+}
+
 // succeeded notes what a statement that the server has run leaves behind.
 func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 	switch st.Command {
@@ -284,9 +291,11 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 			s.log.reset()
 			s.contextChanged()
 		}
+		s.blockEnds(st)
 	case plan.Rollback:
 		s.log.reset()
 		s.contextChanged()
+		s.blockEnds(st)
 	case plan.Savepoint:
 		s.log.savepoint(st.Transaction.Savepoint)
 	case plan.ReleaseSavepoint:

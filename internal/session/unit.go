@@ -46,6 +46,8 @@ type op struct {
 	needs, makes []*statement
 	// edits are what was changed in the text.
 	edits []edit
+	// inner is what an EXECUTE runs, if something follows from it.
+	inner *plan.Statement
 }
 
 // expectKind is what ends a reply.
@@ -167,7 +169,7 @@ func (s *session) prepareBeside() error {
 func (s *session) clearUnit() {
 	clear(s.ops) // they hold the client's bytes and statements
 	s.ops, s.expects, s.head = s.ops[:0], s.expects[:0], 0
-	s.target, s.suppress, s.unitBytes = noShard, false, 0
+	s.target, s.suppress, s.unitBytes, s.meaningPending = noShard, false, 0, false
 	s.in.recycle()
 }
 
@@ -358,7 +360,7 @@ func (s *session) renderParse(i int) {
 		s.expects = append(s.expects, expect{kind: expectParse, op: i})
 		return
 	}
-	name := st.onServer(s.settings)
+	name := st.onServer(s.effective())
 	if s.state.has(name) {
 		s.ops[i].data = parseComplete
 		s.expects = append(s.expects, expect{kind: expectLocal, op: i})
@@ -386,7 +388,7 @@ func (s *session) ensure(st *statement) string {
 		}
 		return ""
 	}
-	name := st.onServer(s.settings)
+	name := st.onServer(s.effective())
 	if !s.state.has(name) {
 		s.makeRoom(name)
 		s.toServer = wire.AppendParse(s.toServer, name, st.text, st.oids)
@@ -398,7 +400,7 @@ func (s *session) ensure(st *statement) string {
 // ensureAll makes sure that the backend has the statements that a text names, and says whether anything had to be sent.
 func (s *session) ensureAll(statements []*statement) (sent bool) {
 	for _, st := range statements {
-		name := st.onServer(s.settings)
+		name := st.onServer(s.effective())
 		if s.state.has(name) {
 			continue
 		}

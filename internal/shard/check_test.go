@@ -105,7 +105,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		"stray objects": {func(r *Report) {
 			r.Schema = Schema{Exists: true, Usable: true, Owned: true, Installed: true, Foreign: tablesNamed("orders")}
 		}, []string{"problem stray_objects"}, "ALTER TABLE cleave.orders SET SCHEMA public"},
-		"schema not readable":    {func(r *Report) { r.Schema = Schema{Exists: true, Owned: true, Installed: true} }, []string{"problem privileges"}, "GRANT USAGE"},
+		"schema not readable":    {func(r *Report) { r.Schema = Schema{Exists: true, Owned: true, Installed: true} }, []string{"problem privileges"}, "Log in as the role that owns it"},
 		"sharded table":          {table("public", "orders"), []string{"problem tables"}, "ALTER TABLE public.orders RENAME"},
 		"reference table":        {table("public", "countries"), []string{"problem tables"}, ""},
 		"single table":           {table("public", "audit"), []string{"problem tables"}, ""},

@@ -37,9 +37,7 @@ func TestAProcessIsReplacedUnderLoad(t *testing.T) {
 	p := serve(t, "router", urls(etcd.Endpoints()), append([]string{"handover_socket: " + socketPath(t)}, routerLines...)...)
 	makeCluster(t, p, servers)
 	const clients = 4
-	maker := mustDial(t, p.listen)
-	makeAccounts(t, maker, clients)
-	_ = maker.Close(t.Context()) // or the first process would wait for it
+	makeAccounts(t, p.listen, clients)
 	short, long := newLoad(t), newLoad(t)
 	short.add(clients, connectAndAsk(p.listen))
 	long.add(clients, transfer(p.listen, 50*time.Millisecond))
@@ -75,7 +73,7 @@ func TestSessionsStayWithTheOldProcess(t *testing.T) {
 	old := serve(t, "router", urls(etcd.Endpoints()), append([]string{"handover_socket: " + socketPath(t), "limits:", "  drain_timeout: 5s"}, routerLines...)...)
 	makeCluster(t, old, servers)
 	idle, busy := mustDial(t, old.listen), mustDial(t, old.listen)
-	makeAccounts(t, idle, 1)
+	makeAccounts(t, old.listen, 1)
 	mustExec(t, busy, "BEGIN")
 	mustExec(t, busy, "UPDATE accounts SET balance = 1 WHERE id = 1")
 
@@ -108,9 +106,7 @@ func TestAProcessThatIsNotReadyTakesNothing(t *testing.T) {
 	lines := append([]string{"handover_socket: " + path}, routerLines...)
 	p := serve(t, "router", urls(etcd.Endpoints()), lines...)
 	makeCluster(t, p, servers)
-	maker := mustDial(t, p.listen)
-	makeAccounts(t, maker, 1)
-	_ = maker.Close(t.Context())
+	makeAccounts(t, p.listen, 1)
 
 	stranger := configure(t, "router", urls(etcd.Endpoints()), append(lines, "cluster: empty")...) // which has no map
 	stranger.start(t)

@@ -18,7 +18,7 @@ var routerLines = append([]string{"auth:", "  rules: [host all all loopback trus
 
 // dial connects to a router.
 func dial(ctx context.Context, address string) (*pgx.Conn, error) {
-	return pgx.Connect(ctx, "postgres://postgres@"+address+"/postgres?sslmode=disable")
+	return pgx.Connect(ctx, "postgres://postgres@"+address+"/postgres?sslmode=disable&application_name=load")
 }
 
 func mustDial(t *testing.T, address string) *pgx.Conn {
@@ -184,11 +184,13 @@ func transfer(address string, pause time.Duration) func(ctx context.Context, cli
 	}
 }
 
-// makeAccounts shards a table, with an account for each of the clients and a counter in it.
-func makeAccounts(t *testing.T, conn *pgx.Conn, count int) {
+// makeAccounts shards a table, with an account for each of the clients and a counter in it, by a client that leaves again.
+func makeAccounts(t *testing.T, address string, count int) {
 	t.Helper()
+	conn := mustDial(t, address)
+	defer conn.Close(context.Background())
 	mustExec(t, conn, "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL)")
-	mustExec(t, conn, "SELECT cleave.shard_table('public.accounts', 'id')")
+	mustExec(t, conn, "SELECT cleave.shard_table('accounts', 'id')")
 	for id := range count {
 		mustExec(t, conn, "INSERT INTO accounts VALUES ($1, 0)", id+1)
 	}

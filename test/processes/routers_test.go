@@ -1,9 +1,11 @@
 package processes_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -59,7 +61,7 @@ func TestRoutersServeOneCluster(t *testing.T) {
 
 	// What is sharded through one is sharded for the other.
 	const clients = 4
-	makeAccounts(t, mustDial(t, first.listen), clients)
+	makeAccounts(t, first.listen, clients)
 	other := mustDial(t, second.listen)
 	eventually(t, "the other has heard of it", func() bool {
 		var found int
@@ -156,7 +158,7 @@ func TestAShardIsRestartedUnderLoad(t *testing.T) {
 	p := serve(t, "router", urls(etcd.Endpoints()), routerLines...)
 	makeCluster(t, p, servers)
 	const clients = 4
-	makeAccounts(t, mustDial(t, p.listen), clients)
+	makeAccounts(t, p.listen, clients)
 	load := newLoad(t)
 	load.addSessions(p.listen, clients, increment)
 	load.add(2, transfer(p.listen, 20*time.Millisecond))
@@ -189,14 +191,38 @@ func TestAShardIsRestartedUnderLoad(t *testing.T) {
 		return len(failures) == 0
 	})
 	load.stop()
-	for _, server := range servers {
-		nothingStays(t, server)
+	for i, server := range servers {
+		nothingStays(t, p, fmt.Sprintf("s%d", i+1), server)
 	}
 }
 
-// nothingStays checks that a shard has no transaction open, and no more backends than the pool keeps idle.
-func nothingStays(t *testing.T, server *localpg.Server) {
+// metric is a figure of the process, by its name and labels; -1 if there is none.
+func metric(t *testing.T, p *process, name string) float64 {
 	t.Helper()
+	answer, err := http.Get(p.api.BaseURL + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if text, found := strings.CutPrefix(lines.Text(), name+" "); found {
+			value, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+	}
+	return -1
+}
+
+// nothingStays checks that no client of the router has a backend of the shard, that no transaction is open there, and that it has
+// no backends but those that the router knows of.
+func nothingStays(t *testing.T, p *process, name string, server *localpg.Server) {
+	t.Helper()
+	eventually(t, "no client is left", func() bool {
+		return metric(t, p, "cleave_clients") == 0 && metric(t, p, `cleave_pool_backends{shard="`+name+`",state="in_use"}`) == 0
+	})
 	conn, err := dial(t.Context(), server.Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -207,5 +233,10 @@ func nothingStays(t *testing.T, server *localpg.Server) {
 		const query = `SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND (state <> 'idle' OR xact_start IS NOT NULL)),
 			(SELECT count(*) FROM pg_prepared_xacts), (SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND pid <> pg_backend_pid())`
 		return conn.QueryRow(t.Context(), query).Scan(&open, &prepared, &locks) == nil && open+prepared+locks == 0
+	})
+	eventually(t, "the router knows all its backends", func() bool {
+		var backends float64
+		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'load' AND pid <> pg_backend_pid()").Scan(&backends)
+		return err == nil && backends > 0 && backends == metric(t, p, `cleave_pool_backends{shard="`+name+`",state="idle"}`)
 	})
 }
