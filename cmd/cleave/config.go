@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cleavedb/cleave/internal/auth"
 	"github.com/cleavedb/cleave/internal/config"
 )
 
@@ -100,10 +103,38 @@ func loadConfig(cmd *cobra.Command, path string) (config.Config, error) {
 	case err != nil:
 		return c, wrongInput(err)
 	}
+	if err := checkAuth(cmd, c); err != nil {
+		return c, wrongInput(err)
+	}
 	for _, warning := range c.Warnings() {
 		fmt.Fprintln(cmd.ErrOrStderr(), "cleave: warning:", warning)
 	}
 	return c, nil
+}
+
+// checkAuth looks at what the configuration's own checks leave to those who let clients in.
+func checkAuth(cmd *cobra.Command, c config.Config) error {
+	place := c.Origin("auth.rules").Place
+	if place != "" {
+		place += ": "
+	}
+	rules, err := parseRules(c.Auth.Rules)
+	if err != nil {
+		return fmt.Errorf("%sauth.rules: %w", place, err)
+	}
+	for i, rule := range rules {
+		if rule.Method == auth.Certificate && c.TLS.ClientCAFile == "" {
+			return fmt.Errorf("%sauth.rules: rule %d asks for a certificate, and tls.client_ca_file does not say whose are good", place, i+1)
+		}
+		if rule.Method == auth.Trust && !onlyLoopback(rule.Addresses) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "cleave: warning: %sauth.rules: rule %d lets clients on other machines in without asking who they are\n", place, i+1)
+		}
+	}
+	return nil
+}
+
+func onlyLoopback(prefixes []netip.Prefix) bool {
+	return len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return !p.Addr().IsLoopback() })
 }
 
 // setting is a field in effect.

@@ -81,6 +81,7 @@ func runDev(cmd *cobra.Command, o devOptions) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	out := cmd.OutOrStdout()
+	defer secondSignalEnds(ctx, stop, out)()
 	// Both addresses are taken before anything is started, so that a port in use starts nothing.
 	door, err := listen("--listen", o.listen)
 	if err != nil {
@@ -113,6 +114,14 @@ func runDev(cmd *cobra.Command, o devOptions) (err error) {
 		return err
 	}
 	return runDevNode(ctx, n, machine, out)
+}
+
+// secondSignalEnds says, once a signal has come, what is waited for, and lets another signal end the process at once.
+func secondSignalEnds(ctx context.Context, stop context.CancelFunc, out io.Writer) (detach func() bool) {
+	return context.AfterFunc(ctx, func() {
+		stop()
+		fmt.Fprintln(out, "cleave: stopping; open transactions may go on for a while, Ctrl-C again ends it at once")
+	})
 }
 
 func (o devOptions) check() error {

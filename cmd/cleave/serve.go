@@ -48,6 +48,7 @@ func serve(cmd *cobra.Command, path string) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	defer secondSignalEnds(ctx, stop, cmd.OutOrStdout())()
 	s, err := openSockets(ctx, c)
 	if err != nil {
 		return err
@@ -57,7 +58,8 @@ func serve(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "cleave: serving cluster %q, HTTP API at %s://%s\n", c.Cluster, scheme(c.HTTP.TLS.CertFile), s.http.Addr())
+	fmt.Fprintf(cmd.OutOrStdout(), "cleave: serving cluster %q, PostgreSQL clients at %s, HTTP API at %s://%s\n",
+		c.Cluster, s.door.Addr(), scheme(c.HTTP.TLS.CertFile), s.http.Addr())
 	return n.run(ctx)
 }
 

@@ -189,7 +189,7 @@ func want(relations []plan.RelationName, functions []plan.FunctionName, searchPa
 	}
 	for _, f := range functions {
 		for _, schema := range w.schemas(f.Schema) {
-			w.functions = append(w.functions, plan.FunctionName{Schema: schema, Name: f.Name})
+			w.functions = append(w.functions, plan.FunctionName{Schema: schema, Name: f.Name, Kind: f.Kind})
 		}
 	}
 	return w

@@ -25,8 +25,16 @@ func (n names) schemas(written string) []string {
 // relation is a relation with what can be reached by it, whatever the map says of that.
 type relation struct {
 	*plan.Relation
-	reaches []topology.TableName
-	// opaque is a function that is called by it and may reach anything, empty if there is none.
+	// read is what whoever uses it reaches, written what whoever writes to it does.
+	read, written effects
+	// setsParameters: writing to it is writing to pg_settings.
+	setsParameters bool
+}
+
+// effects are what the use of a relation reaches.
+type effects struct {
+	tables []topology.TableName
+	// opaque is a function that is called and may reach anything, empty if there is none.
 	opaque string
 }
 
@@ -68,7 +76,7 @@ func (a answers) resolve(relations []plan.RelationName, functions []plan.Functio
 	for _, written := range functions {
 		var overloads []plan.Function
 		for _, schema := range n.schemas(written.Schema) {
-			overloads = append(overloads, a.functions[plan.FunctionName{Schema: schema, Name: written.Name}]...)
+			overloads = append(overloads, a.functions[plan.FunctionName{Schema: schema, Name: written.Name, Kind: written.Kind}]...)
 		}
 		known.Functions[written] = overloads
 	}
@@ -80,27 +88,33 @@ func (r relation) under(m *topology.Map) *plan.Relation {
 	if m == nil || declared(m.Table(r.Schema, r.Name)) {
 		return r.Relation
 	}
-	reached := r.reached(m)
-	if reached == "" {
+	reached, run := r.read.reach(m), r.written.reach(m)
+	if r.setsParameters {
+		run = parameters
+	}
+	if reached == "" && run == "" {
 		return r.Relation
 	}
 	reaching := *r.Relation
-	reaching.ReachesDeclared, reaching.Reaches = true, reached
+	reaching.ReachesDeclared, reaching.Reaches, reaching.WritesRun = reached != "", reached, run
 	return &reaching
 }
 
-// reached returns the first thing reached that the home shard alone does not have, empty if there is none.
-func (r relation) reached(m *topology.Map) string {
+// parameters is PostgreSQL's view of them, which sets them when it is written to.
+const parameters = systemSchema + ".pg_settings"
+
+// reach returns the first thing reached that the home shard alone does not have, empty if there is none.
+func (e effects) reach(m *topology.Map) string {
 	home := Home(m)
-	for _, name := range r.reaches {
+	for _, name := range e.tables {
 		t := m.Table(name.Schema, name.Name)
 		place, keyspace := m.LocateSchema(name.Schema)
 		if declared(t) || t != nil && t.Shard() != home || keyspace != nil && place.Shard != home {
 			return name.String()
 		}
 	}
-	if r.opaque != "" && hasSharded(m) {
-		return r.opaque
+	if e.opaque != "" && hasSharded(m) {
+		return e.opaque
 	}
 	return ""
 }

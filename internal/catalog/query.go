@@ -12,7 +12,8 @@ import (
 )
 
 // question asks for everything in one statement, so that all of it is of one moment: $1 and $2 are the relations' schemas and
-// names, $3 and $4 the functions'. The answer names each by its place in the arrays.
+// names; $3, $4 and $5 those of the functions and what else has them behind it, with the kind. The answer names each by its place
+// in the arrays.
 const question = `
 WITH RECURSIVE
 wanted AS (
@@ -21,52 +22,117 @@ wanted AS (
 	JOIN pg_namespace n ON n.nspname = w.schema::name
 	JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name::name
 ),
--- What is used by whoever uses a relation: by rules and policies, as a child, as an index's table; and what functions and
--- operators use in turn, as far as PostgreSQL knows.
-uses (root, class, object) AS (
-	SELECT oid, 'pg_class'::regclass::oid, oid FROM wanted WHERE oid >= 16384
+named AS (
+	SELECT w.place, w.kind, n.oid AS schema, w.name::name AS name
+	FROM unnest($3::text[], $4::text[], $5::int[]) WITH ORDINALITY AS w (schema, name, kind, place)
+	JOIN pg_namespace n ON n.nspname = w.schema::name
+),
+named_type AS (
+	SELECT w.place, t.oid, t.typinput FROM named w JOIN pg_type t ON t.typnamespace = w.schema AND t.typname = w.name WHERE w.kind = 2
+),
+-- Casts that users made, also between types of PostgreSQL.
+own_cast AS MATERIALIZED (SELECT castsource, casttarget, castfunc FROM pg_cast WHERE oid >= 16384 AND castfunc <> 0),
+-- What is used by whoever uses a relation: by rules and policies, as a child, as an index's table, by casts of its columns; by
+-- whoever writes to it besides: by triggers, defaults, constraints, domains, foreign keys that change the rows that refer to it.
+-- Then what functions, operators and types use in turn, as far as PostgreSQL knows. Roots below 0 are types. Only those that
+-- are read are seen by reads; those that are written, or made if they are types, have writes.
+uses (root, reads, writes, class, object) AS (
+	SELECT w.place, s.reads, NOT s.reads, 'pg_class'::regclass::oid, w.oid FROM wanted w CROSS JOIN (VALUES (true), (false)) AS s (reads) WHERE w.oid >= 16384
 	UNION
-	SELECT u.root, next.class, next.object
+	SELECT -place, true, true, 'pg_type'::regclass::oid, oid FROM named_type
+	UNION
+	SELECT u.root, u.reads, next.writes, next.class, next.object
 	FROM uses u CROSS JOIN LATERAL (
-		SELECT d.refclassid, d.refobjid FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+		SELECT u.writes OR r.ev_type <> '1' OR d.refclassid = 'pg_type'::regclass, d.refclassid, d.refobjid
+		FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
 		WHERE u.class = 'pg_class'::regclass AND r.ev_class = u.object
 		UNION ALL
-		SELECT d.refclassid, d.refobjid FROM pg_policy p JOIN pg_depend d ON d.classid = 'pg_policy'::regclass AND d.objid = p.oid
+		SELECT d.refclassid = 'pg_type'::regclass, d.refclassid, d.refobjid
+		FROM pg_policy p JOIN pg_depend d ON d.classid = 'pg_policy'::regclass AND d.objid = p.oid
 		WHERE u.class = 'pg_class'::regclass AND p.polrelid = u.object
 		UNION ALL
-		SELECT 'pg_class'::regclass, i.inhrelid FROM pg_inherits i WHERE u.class = 'pg_class'::regclass AND i.inhparent = u.object
+		SELECT u.writes, 'pg_class'::regclass, i.inhrelid FROM pg_inherits i WHERE u.class = 'pg_class'::regclass AND i.inhparent = u.object
 		UNION ALL
-		SELECT 'pg_class'::regclass, x.indrelid FROM pg_index x WHERE u.class = 'pg_class'::regclass AND x.indexrelid = u.object
+		SELECT u.writes, 'pg_class'::regclass, x.indrelid FROM pg_index x WHERE u.class = 'pg_class'::regclass AND x.indexrelid = u.object
 		UNION ALL
-		SELECT d.refclassid, d.refobjid FROM pg_depend d
+		SELECT u.writes, 'pg_type'::regclass, a.atttypid FROM pg_attribute a
+		WHERE u.class = 'pg_class'::regclass AND a.attrelid = u.object AND a.attnum > 0 AND NOT a.attisdropped
+		UNION ALL
+		SELECT true, d.refclassid, d.refobjid FROM pg_trigger t JOIN pg_depend d ON d.classid = 'pg_trigger'::regclass AND d.objid = t.oid
+		WHERE u.class = 'pg_class'::regclass AND u.writes AND t.tgrelid = u.object AND t.tgenabled <> 'D'
+		UNION ALL
+		SELECT true, d.refclassid, d.refobjid FROM pg_attrdef f JOIN pg_depend d ON d.classid = 'pg_attrdef'::regclass AND d.objid = f.oid
+		WHERE u.class = 'pg_class'::regclass AND u.writes AND f.adrelid = u.object
+		UNION ALL
+		SELECT true, d.refclassid, d.refobjid FROM pg_constraint c JOIN pg_depend d ON d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
+		WHERE u.class = 'pg_class'::regclass AND u.writes AND c.conrelid = u.object AND c.contype IN ('c', 'x')
+		UNION ALL
+		SELECT true, 'pg_class'::regclass, c.conrelid
+		FROM pg_depend d JOIN pg_constraint c ON c.oid = d.objid AND c.contype = 'f' AND c.confrelid = d.refobjid
+		WHERE u.class = 'pg_class'::regclass AND u.writes AND d.refclassid = 'pg_class'::regclass AND d.refobjid = u.object
+		AND d.classid = 'pg_constraint'::regclass AND (c.confdeltype IN ('c', 'n', 'd') OR c.confupdtype IN ('c', 'n', 'd'))
+		UNION ALL
+		SELECT true, 'pg_proc'::regclass, c.castfunc FROM own_cast c WHERE u.class = 'pg_type'::regclass AND u.object IN (c.castsource, c.casttarget)
+		UNION ALL
+		SELECT u.writes, 'pg_type'::regclass, part FROM pg_type t CROSS JOIN unnest(ARRAY[t.typbasetype, t.typelem]) AS part
+		WHERE u.class = 'pg_type'::regclass AND t.oid = u.object
+		UNION ALL
+		SELECT u.writes, 'pg_type'::regclass, a.atttypid FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE u.class = 'pg_type'::regclass AND t.oid = u.object
+		UNION ALL
+		SELECT u.writes, 'pg_type'::regclass, r.rngsubtype FROM pg_range r WHERE u.class = 'pg_type'::regclass AND u.object IN (r.rngtypid, r.rngmultitypid)
+		UNION ALL
+		SELECT true, d.refclassid, d.refobjid FROM pg_constraint c JOIN pg_depend d ON d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
+		WHERE u.class = 'pg_type'::regclass AND u.writes AND c.contypid = u.object
+		UNION ALL
+		SELECT true, d.refclassid, d.refobjid FROM pg_depend d
+		WHERE u.class = 'pg_type'::regclass AND u.writes AND d.classid = u.class AND d.objid = u.object AND d.refclassid = 'pg_proc'::regclass
+		UNION ALL
+		SELECT true, d.refclassid, d.refobjid FROM pg_depend d
 		WHERE u.class IN ('pg_proc'::regclass, 'pg_operator'::regclass) AND d.classid = u.class AND d.objid = u.object
-	) AS next (class, object)
-	WHERE next.class IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_operator'::regclass) AND next.object >= 16384
+	) AS next (writes, class, object)
+	WHERE next.class IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)
+	AND (next.object >= 16384 OR next.object = 'pg_settings'::regclass
+		OR next.class = 'pg_type'::regclass AND EXISTS (SELECT FROM own_cast c WHERE next.object IN (c.castsource, c.casttarget)))
 ),
 -- A partition's rows are its parent's too.
-above (root, object) AS (
-	SELECT u.root, i.inhparent FROM uses u JOIN pg_inherits i ON i.inhrelid = u.object WHERE u.class = 'pg_class'::regclass
+above (root, reads, object) AS (
+	SELECT u.root, u.reads, i.inhparent FROM uses u JOIN pg_inherits i ON i.inhrelid = u.object WHERE u.class = 'pg_class'::regclass
 	UNION
-	SELECT a.root, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.object
+	SELECT a.root, a.reads, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.object
 ),
 reached AS (
-	SELECT r.root, json_agg(json_build_object('Schema', n.nspname, 'Name', c.relname) ORDER BY n.nspname, c.relname) AS tables
-	FROM (SELECT root, object FROM uses WHERE class = 'pg_class'::regclass AND object <> root UNION SELECT root, object FROM above) r
+	SELECT r.root, r.reads, json_agg(json_build_object('Schema', n.nspname, 'Name', c.relname) ORDER BY n.nspname, c.relname) AS tables
+	FROM (SELECT root, reads, object FROM uses WHERE class = 'pg_class'::regclass UNION SELECT root, reads, object FROM above) r
+	JOIN wanted w ON w.place = r.root AND w.oid <> r.object
 	JOIN pg_class c ON c.oid = r.object JOIN pg_namespace n ON n.oid = c.relnamespace
-	WHERE c.relkind IN ('r', 'p', 'f', 'm') GROUP BY r.root
+	WHERE c.relkind IN ('r', 'p', 'f', 'm') GROUP BY r.root, r.reads
 ),
+-- The router's own functions watch over declared tables and are known.
 opaque AS (
-	SELECT u.root, min(format('%I.%I()', n.nspname, p.proname)) AS name
+	SELECT u.root, u.reads, min(format('%I.%I()', n.nspname, p.proname)) AS name
 	FROM uses u JOIN pg_proc p ON p.oid = u.object JOIN pg_language l ON l.oid = p.prolang JOIN pg_namespace n ON n.oid = p.pronamespace
-	WHERE u.class = 'pg_proc'::regclass AND l.lanname NOT IN ('internal', 'c') AND p.provolatile <> 'i' AND p.prosqlbody IS NULL
-	GROUP BY u.root
+	WHERE u.class = 'pg_proc'::regclass AND l.lanname NOT IN ('internal', 'c') AND p.provolatile <> 'i' AND p.prosqlbody IS NULL AND n.nspname <> 'cleave'
+	GROUP BY u.root, u.reads
+),
+functions AS (
+	SELECT w.place, p.oid FROM named w JOIN pg_proc p ON p.pronamespace = w.schema AND p.proname = w.name WHERE w.kind = 0
+	UNION
+	(SELECT DISTINCT ON (w.place, greatest(o.oprcode::oid::bigint, 16383)) w.place, o.oprcode::oid
+	FROM named w JOIN pg_operator o ON o.oprnamespace = w.schema AND o.oprname = w.name WHERE w.kind = 1 ORDER BY w.place, greatest(o.oprcode::oid::bigint, 16383), o.oid)
+	UNION
+	SELECT place, typinput::oid FROM named_type
+	UNION
+	SELECT -root, object FROM uses WHERE root < 0 AND class = 'pg_proc'::regclass
 )
 SELECT json_build_object(
 	'Relations', (SELECT json_agg(json_build_object(
 		'Place', w.place, 'Schema', w.nspname, 'Name', w.relname, 'Kind', w.relkind::text, 'Temporary', w.relpersistence = 't',
 		'System', w.nspname IN ('pg_catalog', 'information_schema', 'pg_toast'),
 		'HasRules', EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = w.oid AND r.rulename <> '_RETURN'),
-		'Reaches', reached.tables, 'Opaque', opaque.name,
+		'Reaches', (SELECT tables FROM reached WHERE root = w.place AND reads), 'Opaque', (SELECT name FROM opaque WHERE root = w.place AND reads),
+		'WritesReach', (SELECT tables FROM reached WHERE root = w.place AND NOT reads), 'WritesOpaque', (SELECT name FROM opaque WHERE root = w.place AND NOT reads),
+		'SetsParameters', EXISTS (SELECT FROM uses WHERE root = w.place AND class = 'pg_class'::regclass AND object = 'pg_settings'::regclass),
 		'Columns', (SELECT json_agg(json_build_object(
 			'Name', a.attname, 'TypeOID', a.atttypid::bigint, 'TypeMod', a.atttypmod,
 			'NotNull', a.attnotnull OR t.typtype = 'd' AND t.typnotnull,
@@ -75,25 +141,25 @@ SELECT json_build_object(
 			'Nondeterministic', NOT coalesce(l.collisdeterministic, true)) ORDER BY a.attnum)
 			FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation
 			WHERE a.attrelid = w.oid AND a.attnum > 0 AND NOT a.attisdropped)))
-		FROM wanted w LEFT JOIN reached ON reached.root = w.oid LEFT JOIN opaque ON opaque.root = w.oid),
+		FROM wanted w),
 	'Functions', (SELECT json_agg(json_build_object(
-		'Place', w.place, 'Schema', n.nspname, 'Name', p.proname, 'System', n.nspname = 'pg_catalog' AND p.oid < 16384,
+		'Place', f.place, 'Schema', n.nspname, 'Name', p.proname, 'System', n.nspname = 'pg_catalog' AND p.oid < 16384,
 		'Kind', p.prokind::text, 'Language', l.lanname, 'Volatility', p.provolatile::text,
 		'ExtensionMember', EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'))
 		ORDER BY p.oid)
-		FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS w (schema, name, place)
-		JOIN pg_namespace n ON n.nspname = w.schema::name
-		JOIN pg_proc p ON p.pronamespace = n.oid AND p.proname = w.name::name
-		JOIN pg_language l ON l.oid = p.prolang))`
+		FROM functions f JOIN pg_proc p ON p.oid = f.oid JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang))`
 
 // answer is the form of what the question returns.
 type answer struct {
 	Relations []struct {
 		plan.Relation
-		Place   int
-		Kind    letter
-		Reaches []topology.TableName
-		Opaque  string
+		Place          int
+		Kind           letter
+		Reaches        []topology.TableName
+		Opaque         string
+		WritesReach    []topology.TableName
+		WritesOpaque   string
+		SetsParameters bool
 	}
 	Functions []struct {
 		plan.Function
@@ -122,18 +188,18 @@ func (l *letter) UnmarshalJSON(data []byte) error {
 // ask reads what the names stand for. Names with no row in the answer stand for nothing.
 func ask(ctx context.Context, conn *pgx.Conn, n names) (answers, error) {
 	relationSchemas, relationNames := make([]string, len(n.relations)), make([]string, len(n.relations))
-	functionSchemas, functionNames := make([]string, len(n.functions)), make([]string, len(n.functions))
+	functionSchemas, functionNames, kinds := make([]string, len(n.functions)), make([]string, len(n.functions)), make([]int32, len(n.functions))
 	read := newAnswers()
 	for i, r := range n.relations {
 		relationSchemas[i], relationNames[i] = r.Schema, r.Name
 		read.relations[r] = relation{}
 	}
 	for i, f := range n.functions {
-		functionSchemas[i], functionNames[i] = f.Schema, f.Name
+		functionSchemas[i], functionNames[i], kinds[i] = f.Schema, f.Name, int32(f.Kind)
 		read.functions[f] = nil
 	}
 	var text []byte
-	if err := conn.QueryRow(ctx, question, relationSchemas, relationNames, functionSchemas, functionNames).Scan(&text); err != nil {
+	if err := conn.QueryRow(ctx, question, relationSchemas, relationNames, functionSchemas, functionNames, kinds).Scan(&text); err != nil {
 		return answers{}, fmt.Errorf("look names up: %w", err)
 	}
 	var a answer
@@ -152,7 +218,9 @@ func (a *answer) into(read answers, n names) error {
 		}
 		found := r.Relation
 		found.Kind = byte(r.Kind)
-		read.relations[n.relations[r.Place-1]] = relation{Relation: &found, reaches: r.Reaches, opaque: r.Opaque}
+		read.relations[n.relations[r.Place-1]] = relation{
+			Relation: &found, read: effects{r.Reaches, r.Opaque}, written: effects{r.WritesReach, r.WritesOpaque}, setsParameters: r.SetsParameters,
+		}
 	}
 	for i := range a.Functions {
 		f := &a.Functions[i]

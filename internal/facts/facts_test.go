@@ -256,3 +256,39 @@ func TestKindsAreTheGrammars(t *testing.T) {
 		t.Errorf("the grammar has %d kinds of statements: %q", len(kinds), kinds)
 	}
 }
+
+// TestEveryOperatorIsSeen also has the words that stand for operators.
+func TestEveryOperatorIsSeen(t *testing.T) {
+	for text, want := range map[string]string{
+		"select a + b - c + d, - e":                                                      "+ -",
+		"select 1 operator(x.====) 2":                                                    "x.====",
+		"select a in (1, 2), b not in (3)":                                               "= <>",
+		"select a in (select 1)":                                                         "=",
+		"select a > all (select 1), a @@ any (array[1])":                                 "> @@",
+		"select a between 1 and 2":                                                       ">= <= < >",
+		"select a not between symmetric 1 and 2":                                         ">= <= < >",
+		"select a is distinct from b, nullif(c, d)":                                      "=",
+		"select a like b, a not ilike c, d similar to 'e'":                               "~~ !~~* ~",
+		"select case a when 1 then 2 end":                                                "=",
+		"select case when a then 2 end":                                                  "",
+		"select from a join b using (c)":                                                 "=",
+		"select from a natural join b":                                                   "=",
+		"select from (select from a join b using (c)) d":                                 "=",
+		"select from a order by b using ~<~":                                             "~<~",
+		"select (a, b) < (c, d)":                                                         "<",
+		"update t set a = 1 where b = 2":                                                 "=",
+		"insert into t values (1) on conflict (a) do update set b = c || d where e >= f": "|| >=",
+		"explain select 1":                                                               "",
+		"call f(1 %% 2)":                                                                 "%%",
+		"copy t from stdin where a <-> b":                                                "<->",
+	} {
+		s := one(t, text)
+		var found []string
+		for _, o := range s.Operators {
+			found = append(found, strings.TrimPrefix(o.Schema+"."+o.Name, "."))
+		}
+		if got := strings.Join(found, " "); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,10 +1,6 @@
 package facts
 
-import (
-	"strings"
-
-	pgquery "github.com/pganalyze/pg_query_go/v6"
-)
+import pgquery "github.com/pganalyze/pg_query_go/v6"
 
 // operator writes down an operator by the parts of its name.
 func (w *walker) operator(parts []*pgquery.Node) {
@@ -28,12 +24,14 @@ var ofBetween = []string{">=", "<=", "<", ">"}
 
 // operators writes down those of an expression.
 func (w *walker) operators(e *pgquery.A_Expr) {
-	if _, name := qualified(e.Name); !strings.HasSuffix(name, "BETWEEN") && !strings.HasSuffix(name, "BETWEEN SYMMETRIC") {
+	switch e.Kind {
+	case pgquery.A_Expr_Kind_AEXPR_BETWEEN, pgquery.A_Expr_Kind_AEXPR_NOT_BETWEEN,
+		pgquery.A_Expr_Kind_AEXPR_BETWEEN_SYM, pgquery.A_Expr_Kind_AEXPR_NOT_BETWEEN_SYM:
+		for _, name := range ofBetween {
+			w.operatorNamed(Name{Name: name})
+		}
+	default:
 		w.operator(e.Name)
-		return
-	}
-	for _, name := range ofBetween {
-		w.operatorNamed(Name{Name: name})
 	}
 }
 

@@ -88,7 +88,7 @@ func effectOf(name string) effect {
 
 // isSystem says whether a call can only mean one of PostgreSQL's own functions.
 func (p *planner) isSystem(c facts.Call) bool {
-	overloads := p.known.Functions[FunctionName{c.Schema, c.Name}]
+	overloads := p.known.Functions[FunctionName{Schema: c.Schema, Name: c.Name}]
 	for _, f := range overloads {
 		if !f.System {
 			return false
@@ -118,12 +118,12 @@ func (v *survey) calls(s *facts.Statement) {
 			v.ownCall(c)
 			continue
 		}
-		v.function(FunctionName{c.Schema, c.Name})
+		v.function(FunctionName{Schema: c.Schema, Name: c.Name})
 		v.effect(c)
 	}
 	for _, field := range s.Fields {
-		if !v.isColumn(field) && len(v.p.known.Functions[FunctionName{"", field}]) > 0 {
-			v.function(FunctionName{"", field})
+		if !v.isColumn(field) && len(v.p.known.Functions[FunctionName{Name: field}]) > 0 {
+			v.function(FunctionName{Name: field})
 		}
 	}
 	for _, t := range s.Types {

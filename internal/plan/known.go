@@ -4,9 +4,26 @@ package plan
 // search path decides.
 type RelationName struct{ Schema, Name string }
 
-// FunctionName is the name of a function or procedure as a statement writes it. Schema is empty where the search path
-// decides.
-type FunctionName struct{ Schema, Name string }
+// FunctionName is the name, as a statement writes it, of a function or procedure, or of something that runs functions. Schema
+// is empty where the search path decides.
+type FunctionName struct {
+	Schema, Name string
+	// Kind is what has that name.
+	Kind NameKind
+}
+
+// NameKind is what has a name behind which there are functions.
+type NameKind uint8
+
+// The kinds of names.
+const (
+	// OfFunction: a function, procedure or aggregate.
+	OfFunction NameKind = iota
+	// OfOperator: an operator, which is computed by a function.
+	OfOperator
+	// OfType: a type. Its values are read by an input function, a domain's are checked, casts from and to it are computed.
+	OfType
+)
 
 // Known is what the catalogue says of the names in a text. It is never changed after it was made.
 type Known struct {
@@ -15,7 +32,8 @@ type Known struct {
 	// relations are not looked for: they are the session's, see [Context].
 	Relations map[RelationName]*Relation
 	// Functions by the name that a statement uses, every overload of every schema that the search path reaches; none for a
-	// name that nothing has.
+	// name that nothing has. For an operator they are the functions that compute it, of which PostgreSQL's own are shown by
+	// one; for a type, its input function and all others that a cast from or to it may run, also for its parts.
 	Functions map[FunctionName][]Function
 }
 
@@ -37,6 +55,10 @@ type Relation struct {
 	ReachesDeclared bool
 	// Reaches is one of the tables that it reaches, schema.name, for messages.
 	Reaches string
+	// WritesRun is what runs when its rows are written and may reach a sharded or reference table, for messages: a function
+	// that a trigger, a default, a constraint or a domain calls, or a table that a foreign key changes too. Reading it runs
+	// nothing of that. It is pg_catalog.pg_settings if writing to it sets parameters. Empty if nothing does.
+	WritesRun string
 	// HasRules: it has rewrite rules, other than the one that makes a view a view.
 	HasRules bool
 }

@@ -50,10 +50,10 @@ func (w *wants) add(s *facts.Statement) {
 		}
 	}
 	for _, c := range s.Calls {
-		w.function(FunctionName{c.Schema, c.Name})
+		w.function(FunctionName{Schema: c.Schema, Name: c.Name})
 	}
 	for _, field := range s.Fields {
-		w.function(FunctionName{"", field})
+		w.function(FunctionName{Name: field})
 	}
 	if s.Inner != nil {
 		w.add(s.Inner)

@@ -23,7 +23,7 @@ var unqualifiedOwn = []string{"create_distributed_table", "create_reference_tabl
 // isOurs says whether a call means a function of the router.
 func (p *planner) isOurs(c facts.Call) bool {
 	return c.Schema == routerSchema ||
-		c.Schema == "" && slices.Contains(unqualifiedOwn, c.Name) && len(p.known.Functions[FunctionName{"", c.Name}]) == 0
+		c.Schema == "" && slices.Contains(unqualifiedOwn, c.Name) && len(p.known.Functions[FunctionName{Name: c.Name}]) == 0
 }
 
 // ownView notes that a view of the router is read.

@@ -92,7 +92,7 @@ func (s *session) elsewhere(st *plan.Statement, now, wanted int) *pgerr.Error {
 		return "?"
 	}
 	return pgerr.New(pgerr.FeatureNotSupported, "a transaction on several shards is not supported yet").
-		WithDetail("The transaction, or the pipeline up to Sync, is on shard %q; %s needs shard %q.", name(now), st.Name, name(wanted)).
+		WithDetail("The transaction is on shard %q; %s needs shard %q. Statements in one text, or in one pipeline up to Sync, are one transaction.", name(now), st.Name, name(wanted)).
 		WithHint("Use a transaction for each shard.")
 }
 

@@ -202,7 +202,7 @@ func (d *Definition) CheckUnique(columns []string) error {
 		}
 		return pgerr.New(pgerr.InvalidTableDefinition, "the %s of table %s does not contain the shard key", what, d.Table).
 			WithDetail("The shard key is (%s). A shard sees its own rows alone, so it could not tell whether another shard has an equal row.", list(columns)).
-			WithHint("Add the key's columns to it, choose another key, or accept that it holds on each shard alone: unique => 'per shard'.")
+			WithHint("Add the key's columns to it, choose another key, or accept that it holds on each shard alone: uniqueness => 'per shard'.")
 	}
 	return nil
 }

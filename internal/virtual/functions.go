@@ -27,7 +27,7 @@ var functions map[string]function
 
 func init() { //nolint:gochecknoinits // they refer to each other by the map
 	shardTable := function{
-		parameters: []string{"table_name", "key", "keyspace", "colocate_with", "strategy", "unique"}, least: 2, run: shardTable,
+		parameters: []string{"table_name", "key", "keyspace", "colocate_with", "strategy", "uniqueness"}, least: 2, run: shardTable,
 	}
 	distribute := function{
 		parameters: []string{"table_name", "distribution_column", "distribution_type", "colocate_with"}, least: 2, run: distributeTable,
@@ -110,9 +110,9 @@ func text(arguments map[string]*string, name string) string {
 }
 
 func shardTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
-	unique := text(arguments, "unique")
+	unique := text(arguments, "uniqueness")
 	if unique != "" && unique != "per shard" {
-		return "", pgerr.New(pgerr.InvalidParameterValue, "unique => '%s' is not known", unique).
+		return "", pgerr.New(pgerr.InvalidParameterValue, "uniqueness => '%s' is not known", unique).
 			WithHint("Leave it out, or say 'per shard' if the values cannot collide.")
 	}
 	return s.shardTable(ctx, call, arguments, control.ShardTableRequest{
