@@ -386,6 +386,12 @@ func TestChangesAreNoticed(t *testing.T) {
 		"ALTER TABLE p INHERIT parent", "ALTER TABLE p NO INHERIT parent", "CREATE POLICY o ON p USING (true)", "ALTER TABLE p ENABLE ROW LEVEL SECURITY",
 		"CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'", "DROP FUNCTION f()", "CREATE INDEX i ON p (a)", "CREATE SEQUENCE q", "ALTER DOMAIN d SET DEFAULT 3",
 		"DROP SCHEMA s CASCADE",
+		"CREATE TRIGGER g BEFORE UPDATE ON p FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()", "ALTER TABLE p DISABLE TRIGGER g", "DROP TRIGGER g ON p",
+		"ALTER TABLE p ALTER COLUMN a SET DEFAULT 5", "ALTER TABLE p ALTER COLUMN a SET DEFAULT 6", "ALTER TABLE p ADD CONSTRAINT positive CHECK (a > 0)", "ALTER TABLE p DROP CONSTRAINT positive",
+		"ALTER TABLE parent ADD UNIQUE (a)", "ALTER TABLE p ADD FOREIGN KEY (a) REFERENCES parent (a) ON DELETE CASCADE",
+		"ALTER DOMAIN d ADD CONSTRAINT small CHECK (value < 9)", "ALTER DOMAIN d DROP CONSTRAINT small", "CREATE DOMAIN e AS int", "ALTER DOMAIN e RENAME TO f", "CREATE TYPE mood AS ENUM ('good')",
+		"CREATE TYPE pair AS (a int, b int)", "CREATE CAST (mood AS int) WITH INOUT", "DROP CAST (mood AS int)",
+		"CREATE OPERATOR ==== (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq)", "ALTER OPERATOR ==== (int, int) SET SCHEMA pg_catalog",
 	} {
 		if strings.Contains(change, " INHERIT parent") && !strings.Contains(change, "NO") {
 			b.run(t, "CREATE TABLE IF NOT EXISTS parent (a int)")
@@ -439,7 +445,8 @@ func TestWhatChangesNoMeaningDoesNotCount(t *testing.T) {
 		"INSERT INTO t VALUES (1)", "ANALYSE t", "VACUUM t", "VACUUM FULL t", "TRUNCATE t", "CLUSTER t USING i", "REINDEX TABLE t", "SELECT nextval('q')",
 		"REFRESH MATERIALIZED VIEW m", //nolint:misspell // it is SQL
 		"CREATE TEMPORARY TABLE x (a int, b text PRIMARY KEY)", "ALTER TABLE x ADD COLUMN c int", "CREATE TEMPORARY VIEW xv AS SELECT * FROM x", "CREATE TEMPORARY TABLE y () INHERITS (x)",
-		"CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'", "DROP TABLE x CASCADE",
+		"CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS 'SELECT 1'", "ALTER TABLE x ALTER COLUMN a SET DEFAULT 5", "ALTER TABLE x ADD CHECK (a > 0)",
+		"CREATE TRIGGER g BEFORE UPDATE ON x FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()", "CREATE DOMAIN pg_temp.d AS int CHECK (value > 0)", "DROP TABLE x CASCADE",
 		"BEGIN; ALTER TABLE t ADD COLUMN b int; ROLLBACK",
 	} {
 		b.run(t, statement)

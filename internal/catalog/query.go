@@ -31,7 +31,7 @@ named_type AS (
 	SELECT w.place, t.oid, t.typinput FROM named w JOIN pg_type t ON t.typnamespace = w.schema AND t.typname = w.name WHERE w.kind = 2
 ),
 -- Casts that users made, also between types of PostgreSQL.
-own_cast AS MATERIALIZED (SELECT castsource, casttarget, castfunc FROM pg_cast WHERE oid >= 16384 AND castfunc <> 0),
+own_cast AS (SELECT castsource, casttarget, castfunc FROM pg_cast WHERE oid >= 16384 AND castfunc <> 0),
 -- What is used by whoever uses a relation: by rules and policies, as a child, as an index's table, by casts of its columns; by
 -- whoever writes to it besides: by triggers, defaults, constraints, domains, foreign keys that change the rows that refer to it.
 -- Then what functions, operators and types use in turn, as far as PostgreSQL knows. Roots below 0 are types. Only those that

@@ -17,17 +17,25 @@ type fingerprint string
 const fingerprintQuery = `
 WITH relation AS (
 	SELECT oid, relname, relnamespace, relkind, relhasrules, relrowsecurity FROM pg_class
-	WHERE oid >= 16384 AND relpersistence <> 't' AND relkind <> 't')
+	WHERE oid >= 16384 AND relpersistence <> 't' AND relkind <> 't'),
+passing AS (SELECT oid FROM pg_namespace WHERE nspname LIKE 'pg\_temp\_%' OR nspname LIKE 'pg\_toast\_temp\_%')
 SELECT concat_ws(' ',
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, relname, relnamespace, relkind, relhasrules, relrowsecurity), 0)) FROM relation),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((attrelid, attnum, xmin), 0)) FROM pg_attribute
 	 WHERE attnum > 0 AND attrelid IN (SELECT oid FROM relation WHERE relkind NOT IN ('i', 'I', 'S'))),
-	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_proc WHERE oid >= 16384 AND pronamespace NOT IN (SELECT oid FROM pg_namespace WHERE nspname LIKE 'pg\_temp\_%')),
-	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_namespace WHERE nspname NOT LIKE 'pg\_temp\_%' AND nspname NOT LIKE 'pg\_toast\_temp\_%'),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_proc WHERE oid >= 16384 AND pronamespace NOT IN (SELECT oid FROM passing)),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_namespace WHERE oid NOT IN (SELECT oid FROM passing)),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_rewrite WHERE oid >= 16384 AND ev_class IN (SELECT oid FROM relation)),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_policy WHERE polrelid IN (SELECT oid FROM relation)),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((inhrelid, inhparent, xmin), 0)) FROM pg_inherits WHERE inhrelid IN (SELECT oid FROM relation)),
-	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_type WHERE typtype = 'd' AND oid >= 16384)),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM relation)),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_attrdef WHERE adrelid IN (SELECT oid FROM relation)),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_constraint
+	 WHERE oid >= 16384 AND contype IN ('c', 'f', 'x') AND connamespace NOT IN (SELECT oid FROM passing)),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_operator WHERE oid >= 16384 AND oprnamespace NOT IN (SELECT oid FROM passing)),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_cast WHERE oid >= 16384),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_type
+	 WHERE oid >= 16384 AND typtype <> 'c' AND typcategory <> 'A' AND typnamespace NOT IN (SELECT oid FROM passing))),
 	clock_timestamp() - statement_timestamp()`
 
 // takeFingerprint also returns how long the server took, without the way there and back.

@@ -71,6 +71,8 @@ type world struct {
 	pools   *pool.Pools
 	server  *Server
 	address string
+	// published is the map that the router sees.
+	published atomic.Pointer[topology.Map]
 	// drain ends the router as a signal would; it returns when Serve has.
 	drain func() error
 }
@@ -180,7 +182,8 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	config := c.config
 	config.Database, config.Pools, config.Catalog, config.Logger = "postgres", w.pools, known, quiet
 	config.ServiceUser = "postgres"
-	config.Map = func() *topology.Map { return w.m }
+	w.published.Store(w.m)
+	config.Map = w.published.Load
 	config.MapChanged = func() <-chan struct{} { return nil }
 	config.Statements, config.Shards = observe.NewStatements(observe.StatementsConfig{}), observe.NewShardStats(func(int) string { return "" })
 	config.Virtual = fakeVirtual{}
@@ -190,6 +193,9 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	w.server = New(config)
 	w.listen(t)
 }
+
+// publish gives the router another map.
+func (w *world) publish(m *topology.Map) { w.published.Store(m) }
 
 func (w *world) listen(t testing.TB) {
 	t.Helper()

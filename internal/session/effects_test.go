@@ -1,0 +1,128 @@
+package session
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// TestEffectsOfWhatRan: what a statement leaves behind is noted when it has run, however it was run, and nobody else sees it.
+func TestEffectsOfWhatRan(t *testing.T) {
+	const path = "SELECT set_config('search_path', 'pg_catalog', false)"
+	const lock = "SELECT pg_advisory_lock(777)"
+	for name, c := range map[string]struct {
+		do   []step
+		look string // what another client, and then the same one, sees
+	}{
+		"EXECUTE of set_config":       {texts("PREPARE p AS "+path, "EXECUTE p"), "SHOW search_path"},
+		"EXECUTE of an advisory lock": {texts("PREPARE p AS "+lock, "EXECUTE p"), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"},
+		"a suspended portal":          {[]step{sent(parse("", path), bind("", ""), runSome("", 1), sync1)}, "SHOW search_path"},
+		"a suspended lock":            {[]step{sent(parse("", lock), bind("", ""), runSome("", 1), sync1)}, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"},
+		"a lock of what failed": {
+			texts("SELECT 1 / (n - 1) FROM (SELECT count(pg_advisory_lock(555)) AS n) AS x"),
+			"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, worldConfig{noPlain: true, shards: 1, pools: pool.Config{PerShard: 4}})
+			before := dialRaw(t, w.address, nil).query(c.look)
+			doer := dialRaw(t, w.address, nil)
+			for _, s := range c.do {
+				doer.ask(s.messages...)
+			}
+			for range 3 { // every backend that there may be
+				if after := dialRaw(t, w.address, nil).query(c.look); strings.Join(after, " ") != strings.Join(before, " ") {
+					t.Errorf("another client sees %q, it was %q", after, before)
+				}
+			}
+		})
+	}
+}
+
+// TestPipelinesMeanWhatRanBefore: a statement in a pipeline is planned with what the statements before it have set.
+func TestPipelinesMeanWhatRanBefore(t *testing.T) {
+	w := newWorld(t, worldConfig{setUp: []string{"CREATE SCHEMA other", "CREATE TABLE other.orders (id bigint, note text)", "INSERT INTO other.orders VALUES (1, 'other')"}})
+	pathThen := func(set, then string) step { return sent(pipeline(unnamed(set), unnamed(then), sync1)...) }
+	w.sameAsPlain(t, pathThen("SET search_path = other", "SELECT note FROM orders"))
+	w.sameAsPlain(t, pathThen("SET TimeZone = 'Asia/Tokyo'", "SELECT '2024-01-01 00:00+00'::timestamptz::text"))
+	c := dialRaw(t, w.address, nil)
+	c.query("SET search_path = other")
+	said := strings.Join(c.ask(pathThen("SET search_path = public", "SELECT count(*) FROM orders").messages...), "\n")
+	if !strings.Contains(said, "0A000") {
+		t.Errorf("one shard's rows were counted:\n%s", said)
+	}
+	c.query("SET search_path = public")
+	c.query("BEGIN")
+	c.query("SELECT 1 FROM undeclared")
+	c.query("SET LOCAL search_path = other")
+	said = strings.Join(c.ask(pathThen("ROLLBACK", "SELECT count(*) FROM orders").messages...), "\n")
+	if !strings.Contains(said, "0A000") {
+		t.Errorf("one shard's rows were counted after ROLLBACK:\n%s", said)
+	}
+}
+
+// TestWhoOneIs: roles are the same on every backend, whatever was said in which order.
+func TestWhoOneIs(t *testing.T) {
+	w := newWorld(t, worldConfig{setUp: []string{"CREATE ROLE r_a", "CREATE ROLE r_b"}})
+	who := "SELECT current_user, session_user"
+	w.sameAsPlain(t, texts("SET ROLE r_a", "RESET ALL", who, "RESET ROLE", who)...)
+	w.sameAsPlain(t, texts("SET ROLE r_a", "SET SESSION AUTHORIZATION r_b", who)...)
+	w.sameAsPlain(t, texts("BEGIN; SELECT 1; COMMIT; SET ROLE r_a; SELECT 1/0", who)...)
+
+	c := dialRaw(t, w.address, nil)
+	c.query("SET ROLE r_a")
+	c.query("SET SESSION AUTHORIZATION r_b")
+	holder := dialRaw(t, w.address, nil) // takes the backend that knows it
+	holder.query("SET ROLE r_a")
+	holder.query("SET SESSION AUTHORIZATION r_b")
+	holder.query("BEGIN")
+	holder.query("SELECT 1 FROM pg_class LIMIT 1")
+	if said := strings.Join(c.query(who), "\n"); !strings.Contains(said, `"r_b"`) || strings.Contains(said, `"r_a"`) {
+		t.Errorf("on another backend one is %s", said)
+	}
+}
+
+// TestTablesDeclaredMeanwhile: a transaction that began with an older map neither answers with it nor leaves its plans to others.
+func TestTablesDeclaredMeanwhile(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE TABLE later (id bigint PRIMARY KEY)"}})
+	old, other := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
+	old.query("BEGIN")
+	old.query("SELECT count(*) FROM undeclared")
+	next := must[*topology.Map](t)(w.m.Next(topology.SetTable(topology.TableSpec{
+		Name: "public.later", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"},
+	})))
+	w.publish(next)
+	if said := strings.Join(old.query("SELECT count(*) FROM later"), "\n"); !strings.Contains(said, "40001") {
+		t.Errorf("the transaction was answered with an older map:\n%s", said)
+	}
+	if said := strings.Join(other.query("SELECT count(*) FROM later"), "\n"); !strings.Contains(said, "0A000") {
+		t.Errorf("somebody else got a plan of the older map:\n%s", said)
+	}
+	old.query("ROLLBACK")
+	if said := strings.Join(old.query("SELECT count(*) FROM undeclared"), "\n"); strings.Contains(said, "error") {
+		t.Errorf("after ROLLBACK: %s", said)
+	}
+}
+
+// TestSharedStatementsHaveNobodysConstants: PostgreSQL reads a date in a text when it is prepared, under the settings of that moment.
+func TestSharedStatementsHaveNobodysConstants(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, shards: 1})
+	const text = "SELECT ('2024-01-01 00:00'::timestamptz at time zone 'UTC')::text"
+	named := []pgproto3.FrontendMessage{parse("n", text), bind("", "n"), run(""), sync1}
+	first := dialRaw(t, w.address, nil)
+	first.query("SET TimeZone = 'UTC'")
+	first.query("BEGIN")
+	first.query("SELECT 1 FROM undeclared")
+	first.query("SET LOCAL TimeZone = 'Asia/Tokyo'")
+	first.ask(named...)
+	first.query("ROLLBACK")
+	second := dialRaw(t, w.address, nil)
+	second.query("SET TimeZone = 'UTC'")
+	if said := strings.Join(second.ask(named...), "\n"); !strings.Contains(said, "2024-01-01 00:00:00") {
+		t.Errorf("somebody else's time zone counts: %s", said)
+	}
+}
