@@ -362,10 +362,12 @@ func (s *session) standardConforming() bool {
 	return s.conforming
 }
 
-// sameTables says whether two maps give every statement the same plan: pins and ranges are looked at only when it runs.
+// sameTables says whether two maps give every statement the same plan: shards, pins and ranges are looked at only when it runs.
 func sameTables(a, b *topology.Map) bool {
-	if a == nil || b == nil || a.TableCount() != b.TableCount() || a.ShardCount() != b.ShardCount() || a.Home() == nil || b.Home() == nil ||
-		a.Home().Name() != b.Home().Name() {
+	if a == nil || b == nil || a.TableCount() != b.TableCount() || a.Home() == nil || b.Home() == nil || a.Home().Name() != b.Home().Name() {
+		return false
+	}
+	if (a.ShardCount() == 1) != (b.ShardCount() == 1) { // on one shard a reference table is like any other
 		return false
 	}
 	for _, t := range a.Tables() {
@@ -374,10 +376,12 @@ func sameTables(a, b *topology.Map) bool {
 			return false
 		}
 	}
-	// Keyspaces of schemas are looked up by the planner.
-	return slices.EqualFunc(a.Keyspaces(), b.Keyspaces(), func(x, y *topology.Keyspace) bool {
-		return x == y || x.Name() == y.Name() && x.Strategy() == y.Strategy() && x.Strategy() != topology.BySchema
-	})
+	return slices.Equal(ofSchemas(a), ofSchemas(b))
+}
+
+// ofSchemas are the keyspaces that place whole schemas, which the planner looks up.
+func ofSchemas(m *topology.Map) []*topology.Keyspace {
+	return slices.DeleteFunc(m.Keyspaces(), func(k *topology.Keyspace) bool { return k.Strategy() != topology.BySchema })
 }
 
 func sameTable(a, b topology.TableSpec) bool {
