@@ -30,8 +30,12 @@ named AS (
 named_type AS (
 	SELECT w.place, t.oid, t.typinput FROM named w JOIN pg_type t ON t.typnamespace = w.schema AND t.typname = w.name WHERE w.kind = 2
 ),
--- Casts that users made, also between types of PostgreSQL.
-own_cast AS (SELECT castsource, casttarget, castfunc FROM pg_cast WHERE oid >= 16384 AND castfunc <> 0),
+-- Casts that users made, by the types that tell of them: those of users if there is one among the two, since its values do not
+-- come from nowhere. Between types of PostgreSQL that are named, a cast may also be one that has to be written out.
+own_cast (type, function, written_out) AS (
+	SELECT side, castfunc, castcontext = 'e' AND side < 16384 FROM pg_cast CROSS JOIN unnest(ARRAY[castsource, casttarget]) AS side
+	WHERE oid >= 16384 AND castfunc <> 0 AND (side >= 16384 OR castsource < 16384 AND casttarget < 16384)
+),
 -- What is used by whoever uses a relation: by rules and policies, as a child, as an index's table, by casts of its columns; by
 -- whoever writes to it besides: by triggers, defaults, constraints, domains, foreign keys that change the rows that refer to it.
 -- Then what functions, operators and types use in turn, as far as PostgreSQL knows. Roots below 0 are types. Only those that
@@ -55,8 +59,7 @@ uses (root, reads, writes, class, object) AS (
 		UNION ALL
 		SELECT u.writes, 'pg_class'::regclass, x.indrelid FROM pg_index x WHERE u.class = 'pg_class'::regclass AND x.indexrelid = u.object
 		UNION ALL
-		SELECT u.writes, 'pg_type'::regclass, a.atttypid FROM pg_attribute a
-		WHERE u.class = 'pg_class'::regclass AND a.attrelid = u.object AND a.attnum > 0 AND NOT a.attisdropped
+		SELECT u.writes, 'pg_type'::regclass, c.reltype FROM pg_class c WHERE u.class = 'pg_class'::regclass AND c.oid = u.object
 		UNION ALL
 		SELECT true, d.refclassid, d.refobjid FROM pg_trigger t JOIN pg_depend d ON d.classid = 'pg_trigger'::regclass AND d.objid = t.oid
 		WHERE u.class = 'pg_class'::regclass AND u.writes AND t.tgrelid = u.object AND t.tgenabled <> 'D'
@@ -72,7 +75,7 @@ uses (root, reads, writes, class, object) AS (
 		WHERE u.class = 'pg_class'::regclass AND u.writes AND d.refclassid = 'pg_class'::regclass AND d.refobjid = u.object
 		AND d.classid = 'pg_constraint'::regclass AND (c.confdeltype IN ('c', 'n', 'd') OR c.confupdtype IN ('c', 'n', 'd'))
 		UNION ALL
-		SELECT true, 'pg_proc'::regclass, c.castfunc FROM own_cast c WHERE u.class = 'pg_type'::regclass AND u.object IN (c.castsource, c.casttarget)
+		SELECT true, 'pg_proc'::regclass, c.function FROM own_cast c WHERE u.class = 'pg_type'::regclass AND u.object = c.type AND (u.root < 0 OR NOT c.written_out)
 		UNION ALL
 		SELECT u.writes, 'pg_type'::regclass, part FROM pg_type t CROSS JOIN unnest(ARRAY[t.typbasetype, t.typelem]) AS part
 		WHERE u.class = 'pg_type'::regclass AND t.oid = u.object
@@ -93,7 +96,7 @@ uses (root, reads, writes, class, object) AS (
 	) AS next (writes, class, object)
 	WHERE next.class IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass)
 	AND (next.object >= 16384 OR next.object = 'pg_settings'::regclass
-		OR next.class = 'pg_type'::regclass AND EXISTS (SELECT FROM own_cast c WHERE next.object IN (c.castsource, c.casttarget)))
+		OR next.class = 'pg_type'::regclass AND next.object IN (SELECT type FROM own_cast))
 ),
 -- A partition's rows are its parent's too.
 above (root, reads, object) AS (

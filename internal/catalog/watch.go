@@ -31,7 +31,7 @@ SELECT concat_ws(' ',
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_trigger WHERE tgrelid IN (SELECT oid FROM relation)),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_attrdef WHERE adrelid IN (SELECT oid FROM relation)),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_constraint
-	 WHERE oid >= 16384 AND contype IN ('c', 'f', 'x') AND connamespace NOT IN (SELECT oid FROM passing)),
+	 WHERE oid >= 16384 AND contype IN ('c', 'x') AND connamespace NOT IN (SELECT oid FROM passing)),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_operator WHERE oid >= 16384 AND oprnamespace NOT IN (SELECT oid FROM passing)),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_cast WHERE oid >= 16384),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_type

@@ -40,6 +40,9 @@ func (d *definition) table(t facts.Table) {
 	if t.Role == facts.Created {
 		r = d.p.resolveNew(t, d.s.Options.Temporary)
 	}
+	if d.s.Kind == "TruncateStmt" {
+		refuseHiddenWrite(&r, d.out)
+	}
 	switch r.class {
 	case ours:
 		d.refuseRouters()
@@ -118,8 +121,12 @@ func (d *definition) name(n facts.Name) {
 	}
 	place, keyspace := d.p.Map.LocateSchema(schema)
 	switch {
-	case isTemporarySchema(schema):
+	case isTemporarySchema(schema), schema == "" && isTemporarySchema(d.p.newSchema()):
 		d.home, d.out.Pin = n.Name, pinTemporary
+		if d.s.Kind == "CreateDomainStmt" {
+			d.out.refuse("temporary-domain", pgerr.New(pgerr.FeatureNotSupported, "a temporary domain is not supported").
+				WithDetail("Its name would hide others without a schema, and what its checks run is not known to the router.").WithHint("Make it in another schema."))
+		}
 	case keyspace == nil:
 		d.home = n.Name
 	case d.s.Object.Type == "SCHEMA":

@@ -1,16 +1,17 @@
 // Package plan decides how a statement runs: on which shard, or by which key the shard is found, what the session has to do
 // about it itself, what it leaves behind in a backend; or that it is refused, and why.
 //
-// It is pure. [Wants] says which names of tables and functions it needs to know about; somebody who can reach a server
-// (package catalog) looks them up; [Make] turns the facts of a text (package facts), that knowledge and the shard map into a
-// [Plan]. A plan has no values of keys in it: binding them to a parameter or a literal and finding the shard is done each time
-// it runs, by package binding and the session. So one plan serves all texts that differ in literals only, unless it says that
-// it is Uncacheable.
+// It is pure. [Wants] says which names of tables, functions, operators and types it needs to know about; somebody who can
+// reach a server (package catalog) looks them up; [Make] turns the facts of a text (package facts), that knowledge and the
+// shard map into a [Plan]. A plan has no values of keys in it: binding them to a parameter or a literal and finding the shard is
+// done each time it runs, by package binding and the session. So one plan serves all texts that differ in literals only,
+// unless it says that it is Uncacheable.
 //
 // The law is: right or refused, never wrong. A statement that names sharded tables runs only if it is proven that one shard
 // has every row that can matter to it. Kinds of statements, roles of tables and functions that nobody thought of are refused.
-// What is taken on trust, because no catalogue tells it: that triggers, row security, casts and operators that users define,
-// and functions that they call IMMUTABLE, read and write no sharded table.
+// Code that no text names counts as well: behind views, rules and row security, behind tables that are written, operators, casts
+// and types. What is taken on trust, because no catalogue tells it: that functions that users call IMMUTABLE, functions
+// written in C, what extensions put behind operators and types, and operator classes read and write no sharded table.
 //
 // All functions are safe for concurrent use. Start reading at make.go; kinds.go lists what becomes of each kind of statement,
 // query.go and keys.go how a query finds its shard. The files under testdata show every rule at work.

@@ -120,17 +120,62 @@ func (v *survey) calls(s *facts.Statement) {
 		}
 		v.function(FunctionName{Schema: c.Schema, Name: c.Name})
 		v.effect(c)
+		if len(c.Arguments) == 1 {
+			v.hidden(FunctionName{Schema: c.Schema, Name: c.Name, Kind: OfType})
+		}
 	}
 	for _, field := range s.Fields {
-		if !v.isColumn(field) && len(v.p.known.Functions[FunctionName{Name: field}]) > 0 {
+		if v.isColumn(field) {
+			continue
+		}
+		if len(v.p.known.Functions[FunctionName{Name: field}]) > 0 {
 			v.function(FunctionName{Name: field})
 		}
+		v.hidden(FunctionName{Name: field, Kind: OfType})
 	}
 	for _, t := range s.Types {
 		if _, known := typeOIDs[t.Name]; !known || t.Schema != "" && t.Schema != "pg_catalog" {
 			v.prefersHome("the type " + t.Name)
 		}
+		v.named(FunctionName{Schema: t.Schema, Name: t.Name, Kind: OfType})
 	}
+	for _, o := range s.Operators {
+		v.named(FunctionName{Schema: o.Schema, Name: o.Name, Kind: OfOperator})
+	}
+}
+
+// named adds what the functions behind an operator or a type ask for, whichever it is; nobody knows of one that is where the
+// catalogue does not look.
+func (v *survey) named(name FunctionName) {
+	if len(v.p.known.Functions[name]) == 0 && v.p.maybeElsewhere(name) {
+		v.opaque(name)
+	}
+	v.hidden(name)
+}
+
+// hidden adds what the functions behind an operator or a type ask for, as far as they are users' own: extensions are trusted.
+func (v *survey) hidden(name FunctionName) {
+	for _, f := range v.p.known.Functions[name] {
+		if f.System || f.ExtensionMember {
+			continue
+		}
+		if f.mayReadTables() {
+			v.opaque(name)
+		}
+		v.changes = v.changes || f.Volatility == 'v'
+		v.prefersHome("the " + name.Kind.word() + " " + name.Name)
+	}
+}
+
+// maybeElsewhere says whether a name that the catalogue does not know may be one of a schema on another shard, or of the
+// session's own.
+func (p *planner) maybeElsewhere(name FunctionName) bool {
+	return name.Schema == "" && len(p.placedAway()) > 0 || isTemporarySchema(name.Schema)
+}
+
+// word is what has a name of that kind.
+func (k NameKind) word() string {
+	return [...]string{OfFunction: "function", OfOperator: "operator", OfType: "type"}[k]
 }
 
 // isColumn says whether one of the statement's relations has such a column.
@@ -149,8 +194,8 @@ func (v *survey) function(name FunctionName) {
 	if len(overloads) == 0 {
 		v.changes = true
 		v.prefersHome("the function " + name.Name)
-		if name.Schema == "" && len(v.p.placedAway()) > 0 || isTemporarySchema(name.Schema) {
-			v.opaque(name.Name) // it may be where the catalogue does not look
+		if v.p.maybeElsewhere(name) {
+			v.opaque(name)
 		}
 		return
 	}
@@ -158,7 +203,7 @@ func (v *survey) function(name FunctionName) {
 	for i := range overloads {
 		f := &overloads[i]
 		if f.mayReadTables() {
-			v.opaque(name.Name)
+			v.opaque(name)
 		}
 		harmless := f.System && (f.Volatility == 'i' || f.Volatility == 's' || same == reads || same == sameEverywhere)
 		v.changes = v.changes || !harmless
@@ -168,14 +213,23 @@ func (v *survey) function(name FunctionName) {
 	}
 }
 
-// opaque notes a function that may do anything.
-func (v *survey) opaque(name string) {
-	v.taints = true
-	if v.p.sharded {
-		v.out.refuse("function-may-read-tables", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while there are sharded tables", name).
-			WithDetail("It may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
-			WithHint("Declare it IMMUTABLE if it reads no tables, or run its statements from the application."))
+// opaque notes a function that may do anything, by its own name or by that of what runs it.
+func (v *survey) opaque(name FunctionName) {
+	word := name.Kind.word()
+	v.taints, v.changes = true, true
+	v.prefersHome("the " + word + " " + name.Name)
+	if !v.p.sharded {
+		return
 	}
+	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported while there are sharded tables", word, name.Name)
+	if name.Kind == OfFunction {
+		refusal = refusal.WithDetail("It may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
+			WithHint("Declare it IMMUTABLE if it reads no tables, or run its statements from the application.")
+	} else {
+		refusal = refusal.WithDetail("It runs a function that may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
+			WithHint("%s", immutableHint)
+	}
+	v.out.refuse(word+"-may-read-tables", refusal)
 }
 
 // effect adds what a function of PostgreSQL does besides computing.

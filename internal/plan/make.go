@@ -51,9 +51,19 @@ func (w *wants) add(s *facts.Statement) {
 	}
 	for _, c := range s.Calls {
 		w.function(FunctionName{Schema: c.Schema, Name: c.Name})
+		if len(c.Arguments) == 1 { // it may be a cast
+			w.function(FunctionName{Schema: c.Schema, Name: c.Name, Kind: OfType})
+		}
 	}
 	for _, field := range s.Fields {
 		w.function(FunctionName{Name: field})
+		w.function(FunctionName{Name: field, Kind: OfType})
+	}
+	for _, t := range s.Types {
+		w.function(FunctionName{Schema: t.Schema, Name: t.Name, Kind: OfType})
+	}
+	for _, o := range s.Operators {
+		w.function(FunctionName{Schema: o.Schema, Name: o.Name, Kind: OfOperator})
 	}
 	if s.Inner != nil {
 		w.add(s.Inner)

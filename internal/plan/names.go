@@ -172,6 +172,8 @@ func (p *planner) classify(r *resolved, schema string) {
 		r.class = ours
 	case r.table != nil:
 		p.classifyTable(r)
+	case keyspace != nil && r.relation != nil && r.relation.ReachesDeclared:
+		r.class = reaching
 	case keyspace != nil:
 		r.class, r.shard = single, place.Shard.Name()
 	case r.relation == nil:
@@ -194,7 +196,9 @@ func (p *planner) classifyTable(r *resolved) {
 	case topology.Reference:
 		r.class = reference
 	case topology.Single:
-		r.class, r.shard = single, r.table.Shard().Name()
+		if r.class, r.shard = single, r.table.Shard().Name(); r.relation != nil && r.relation.ReachesDeclared {
+			r.class = reaching
+		}
 	default:
 		r.class = unclear
 	}

@@ -86,6 +86,9 @@ func (v *survey) table(i int) {
 	if r.Catalog != "" && r.class >= single {
 		v.out.refuse("database-in-name", pgerr.New(pgerr.FeatureNotSupported, "the name of a database before %s is not supported", r.title()))
 	}
+	if r.Written {
+		refuseHiddenWrite(r, v.out)
+	}
 	switch r.class {
 	case ours:
 		v.ownView(r)
@@ -130,9 +133,34 @@ func reachesDeclared(r *resolved) *pgerr.Error {
 	if reached == "" {
 		reached = "a sharded or reference table"
 	}
-	return pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported yet", what, r.Name).
-		WithDetail("It reads or writes %s, which is on several shards.", reached).
-		WithHint("Use %s itself.", reached)
+	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported yet", what, r.Name)
+	if isFunction(reached) {
+		return refusal.WithDetail("It runs %s, which may read or write sharded tables unseen, on one shard only.", reached).WithHint("%s", immutableHint)
+	}
+	return refusal.WithDetail("It reads or writes %s, which is on several shards.", reached).WithHint("Use %s itself.", reached)
+}
+
+const immutableHint = "Declare that function IMMUTABLE if it reads no tables."
+
+// isFunction says whether what a relation reaches is a function rather than a table.
+func isFunction(reached string) bool { return strings.HasSuffix(reached, "()") }
+
+// refuseHiddenWrite refuses to write to a relation if that runs what may reach declared tables, or sets parameters.
+func refuseHiddenWrite(r *resolved, out *Statement) {
+	if r.relation == nil || r.relation.WritesRun == "" || r.class == reaching {
+		return
+	}
+	run := r.relation.WritesRun
+	refusal := pgerr.New(pgerr.FeatureNotSupported, "writing to %s is not supported while there are sharded or reference tables", r.title())
+	switch {
+	case run == "pg_catalog."+settingsView:
+		out.refuse("writes-settings", settingsViewRefusal())
+	case isFunction(run):
+		out.refuse("write-runs-function", refusal.
+			WithDetail("A trigger, default, constraint or domain runs %s, which may read or write sharded tables unseen, on one shard only.", run).WithHint("%s", immutableHint))
+	default:
+		out.refuse("write-reaches-declared", refusal.WithDetail("A foreign key or default reads or writes %s, which is on several shards.", run))
+	}
 }
 
 func (v *survey) single(r *resolved) {

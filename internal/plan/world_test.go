@@ -72,6 +72,7 @@ func maps(t testing.TB) map[string]*topology.Map {
 			topology.SetTable(topology.TableSpec{Name: "rates", Kind: topology.Reference}),
 			topology.SetTable(topology.TableSpec{Name: "prices", Kind: topology.Single, Shard: "east"}),
 			topology.SetTable(topology.TableSpec{Name: "quotes", Kind: topology.Single, Shard: "west"}),
+			topology.SetTable(topology.TableSpec{Name: "logged_jobs", Kind: topology.Single, Shard: home}),
 			topology.SetTable(topology.TableSpec{Name: "jobs", Kind: topology.Single, Shard: home}))),
 	}
 }
@@ -114,6 +115,13 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "orders_view", Kind: 'v', ReachesDeclared: true, Reaches: "public.orders", Columns: []plan.Column{column("id", int8)}},
 	{Schema: "public", Name: "orders_user_id_idx", Kind: 'i', ReachesDeclared: true, Reaches: "public.orders"},
 	{Schema: "public", Name: "notes_seq", Kind: 'S'},
+	{Schema: "public", Name: "audited", Kind: 'r', WritesRun: "public.audit()", Columns: []plan.Column{column("id", int8)}},
+	{Schema: "public", Name: "followed", Kind: 'r', WritesRun: "public.orders", Columns: []plan.Column{column("id", int8)}},
+	{Schema: "public", Name: "settings_view", Kind: 'v', WritesRun: "pg_catalog.pg_settings", Columns: []plan.Column{column("name", text), column("setting", text)}},
+	{Schema: "public", Name: "moods", Kind: 'r', ReachesDeclared: true, Reaches: "public.number_of()", WritesRun: "public.number_of()", Columns: []plan.Column{column("id", int8)}},
+	{Schema: "public", Name: "logged_jobs", Kind: 'r', ReachesDeclared: true, Reaches: "public.orders", WritesRun: "public.orders", Columns: []plan.Column{column("id", int8)}},
+	{Schema: "tenant_home", Name: "ruled", Kind: 'r', ReachesDeclared: true, Reaches: "public.orders", Columns: []plan.Column{column("id", int8)}},
+	{Schema: "tenant_home", Name: "audited", Kind: 'r', WritesRun: "public.audit()", Columns: []plan.Column{column("id", int8)}},
 	{Schema: "other", Name: "orders", Kind: 'r', Columns: []plan.Column{column("user_id", int8)}},
 	{Schema: "tenant_home", Name: "docs", Kind: 'r', Columns: []plan.Column{column("id", int8)}},
 	{Schema: "pg_catalog", Name: "pg_class", Kind: 'r', System: true},
@@ -147,6 +155,42 @@ var functions = slices.Concat(
 		{Schema: "public", Name: "proc", Kind: 'p', Language: "plpgsql", Volatility: 'v'},
 	})
 
+// behind are the functions behind operators and types of the home shard.
+var behind = map[plan.FunctionName][]plan.Function{
+	{Schema: "public", Name: "====", Kind: plan.OfOperator}: {{Schema: "public", Name: "same", Kind: 'f', Language: "plpgsql", Volatility: 'v'}},
+	{Schema: "public", Name: "===", Kind: plan.OfOperator}:  {{Schema: "public", Name: "pure", Kind: 'f', Language: "plpgsql", Volatility: 'i'}},
+	{Schema: "public", Name: "<->", Kind: plan.OfOperator}:  {{Schema: "public", Name: "near", Kind: 'f', Language: "plpgsql", Volatility: 's', ExtensionMember: true}},
+	{Schema: "odd", Name: "+", Kind: plan.OfOperator}:       {{Schema: "odd", Name: "add", Kind: 'f', Language: "sql", Volatility: 's'}},
+	{Schema: "odd", Name: "=", Kind: plan.OfOperator}:       {{Schema: "odd", Name: "same", Kind: 'f', Language: "plpgsql", Volatility: 's'}},
+	{Schema: "odd", Name: ">=", Kind: plan.OfOperator}:      {{Schema: "odd", Name: "over", Kind: 'f', Language: "plpgsql", Volatility: 's'}},
+	{Schema: "public", Name: "checked", Kind: plan.OfType}:  {builtin('s', "domain_in")[0], {Schema: "public", Name: "fits", Kind: 'f', Language: "plpgsql", Volatility: 'v'}},
+	{Schema: "public", Name: "harmless", Kind: plan.OfType}: {builtin('s', "domain_in")[0], {Schema: "public", Name: "pure", Kind: 'f', Language: "plpgsql", Volatility: 'i'}},
+	{Schema: "public", Name: "mood", Kind: plan.OfType}:     {builtin('s', "enum_in")[0]},
+	{Schema: "public", Name: "fuzzy", Kind: plan.OfType}:    {{Schema: "public", Name: "fuzzy_in", Kind: 'f', Language: "c", Volatility: 'i', ExtensionMember: true}},
+}
+
+// builtinTypes and builtinOperators are some of PostgreSQL's own.
+var (
+	builtinTypes     = strings.Fields("text int4 int8 bool varchar numeric date timestamptz interval regclass json jsonb uuid bytea bpchar")
+	builtinOperators = strings.Fields("= <> < > <= >= + - * / || ~~ ~~* ~ -> ->> @>")
+)
+
+// lookBehind returns the functions behind an operator or a type.
+func lookBehind(name plan.FunctionName, path []string) []plan.Function {
+	var found []plan.Function
+	isBuiltin := name.Kind == plan.OfType && slices.Contains(builtinTypes, name.Name) || name.Kind == plan.OfOperator && slices.Contains(builtinOperators, name.Name)
+	if isBuiltin && (name.Schema == "" || name.Schema == "pg_catalog") {
+		found = builtin('i', "builtin")
+	}
+	if name.Schema != "" {
+		path = []string{name.Schema}
+	}
+	for _, schema := range path {
+		found = append(found, behind[plan.FunctionName{Schema: schema, Name: name.Name, Kind: name.Kind}]...)
+	}
+	return found
+}
+
 // look answers as the home shard's catalogue would.
 func look(wantedRelations []plan.RelationName, wantedFunctions []plan.FunctionName, path []string) *plan.Known {
 	if !slices.Contains(path, "pg_catalog") {
@@ -157,6 +201,10 @@ func look(wantedRelations []plan.RelationName, wantedFunctions []plan.FunctionNa
 		known.Relations[name] = relationNamed(name, path)
 	}
 	for _, name := range wantedFunctions {
+		if name.Kind != plan.OfFunction {
+			known.Functions[name] = lookBehind(name, path)
+			continue
+		}
 		for _, f := range functions {
 			if f.Name == name.Name && (f.Schema == name.Schema || name.Schema == "" && slices.Contains(path, f.Schema)) {
 				known.Functions[name] = append(known.Functions[name], f)

@@ -59,7 +59,7 @@ var schemaSQL = []string{
 	"CREATE TABLE countries (code text PRIMARY KEY, name text)",
 	"CREATE TABLE undeclared (a int, b text)",
 	"CREATE TABLE watched (a int)",
-	"CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE 'row %', NEW.a; RETURN NEW; END $$",
+	"CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE NOTICE 'row %', NEW.a; RETURN NEW; END $$",
 	"CREATE TRIGGER tell BEFORE INSERT ON watched FOR EACH ROW EXECUTE FUNCTION tell()",
 }
 

@@ -127,6 +127,10 @@ func (s *session) rewriteExecute(st *plan.Statement, o *op) ([]edit, *pgerr.Erro
 	name := prepared.onServer(s.effective())
 	o.needs = append(o.needs, prepared)
 	if inner := prepared.single(); inner != nil && !inner.Plain {
+		if st.Name != "EXECUTE" { // EXPLAIN and CREATE TABLE AS may not run it
+			return nil, pgerr.New(pgerr.FeatureNotSupported, "%s of this prepared statement is not supported", st.Name).
+				WithDetail("It leaves something in the session, and the router cannot tell whether it runs.")
+		}
 		o.inner = inner
 	}
 	return []edit{{start: st.Prepared.NameStart, end: st.Prepared.NameEnd, by: name}}, nil
