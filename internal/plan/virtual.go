@@ -50,6 +50,10 @@ func (v *survey) ownCall(c facts.Call) {
 	case !slices.Contains(ownFunctions, c.Name):
 		v.out.refuse("unknown-router-function", pgerr.New(pgerr.UndefinedFunction, "function cleave.%s does not exist", c.Name).
 			WithHint("The functions of the router are cleave.%s.", strings.Join(ownFunctions, ", cleave.")))
+	case changesMap[c.Name] && (c.Place != facts.Alone || v.p.inside):
+		v.out.refuse("router-function-alone", pgerr.New(pgerr.FeatureNotSupported, "function cleave.%s is not supported in this place", c.Name).
+			WithDetail("It changes the cluster, and the statement may run it later, several times or not at all.").
+			WithHint("Call it by itself: SELECT cleave.%s(…).", c.Name))
 	case c.End <= c.Start || inside || c.Place == facts.InRowsFrom:
 		v.out.refuse("router-function-place", pgerr.New(pgerr.FeatureNotSupported, "function cleave.%s is not supported in this place", c.Name).
 			WithHint("Call it in the list of columns or in FROM, by itself."))

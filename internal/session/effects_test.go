@@ -126,3 +126,54 @@ func TestSharedStatementsHaveNobodysConstants(t *testing.T) {
 		t.Errorf("somebody else's time zone counts: %s", said)
 	}
 }
+
+// TestWhatTheRouterCannotReadUndoes: a statement that PostgreSQL reads and the router's grammar does not is refused, and what
+// was done before it is undone, as after any error.
+func TestWhatTheRouterCannotReadUndoes(t *testing.T) {
+	const unread = "SELECT 'a' --comment\n'b'" // one string for the server
+	w := newWorld(t, worldConfig{noPlain: true})
+	count := func() string {
+		return strings.Join(dialRaw(t, w.address, nil).query("SELECT count(*) FROM undeclared"), "\n")
+	}
+	empty := count()
+	c := dialRaw(t, w.address, nil)
+	c.query("BEGIN")
+	c.query("INSERT INTO undeclared VALUES (1)")
+	if said := strings.Join(c.query(unread), "\n"); !strings.Contains(said, "0A000") {
+		t.Fatalf("it was not refused:\n%s", said)
+	}
+	if said := strings.Join(c.query("COMMIT"), "\n"); !strings.Contains(said, "ROLLBACK") {
+		t.Errorf("COMMIT after an error says\n%s", said)
+	}
+	said := strings.Join(c.ask(pipeline(unnamed("INSERT INTO undeclared VALUES (2)"), unnamed(unread), unnamed("INSERT INTO undeclared VALUES (3)"), sync1)...), "\n")
+	if !strings.Contains(said, "0A000") {
+		t.Errorf("in a pipeline it was not refused:\n%s", said)
+	}
+	if now := count(); now != empty {
+		t.Errorf("what came before or after a refusal was kept: %s", now)
+	}
+}
+
+// TestBackToTheBeginningInATransaction: RESET and SET … TO DEFAULT know what the session began with, and LOCAL ones end.
+func TestBackToTheBeginningInATransaction(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	show := "SELECT current_setting('TimeZone'), current_setting('search_path')"
+	for _, begin := range [][]string{{"BEGIN"}, {"BEGIN", "SELECT 1 FROM undeclared"}} { // with no backend yet, and with one
+		said := append([]string{"SET TimeZone = 'Asia/Tokyo'", "SET search_path = pg_catalog"}, begin...)
+		w.sameAsPlain(t, texts(append(said, "SET LOCAL search_path TO DEFAULT", "SET LOCAL TimeZone TO DEFAULT", show, "COMMIT", show)...)...)
+		w.sameAsPlain(t, texts(append(said, "RESET TimeZone", "RESET search_path", show, "ROLLBACK", show)...)...)
+		w.sameAsPlain(t, texts(append(said, "RESET TimeZone", "RESET search_path", "COMMIT", show)...)...)
+	}
+}
+
+// TestChangesOfTheClusterAreAlone: what follows in the same text would run with other tables, and an error would not undo it.
+func TestChangesOfTheClusterAreAlone(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	for _, text := range []string{
+		"SELECT 1; SELECT cleave.shard_table('undeclared', 'a')", "BEGIN; SELECT cleave.shard_table('undeclared', 'a'); COMMIT",
+	} {
+		if said := strings.Join(dialRaw(t, w.address, nil).query(text), "\n"); !strings.Contains(said, "25001") {
+			t.Errorf("%s:\n%s", text, said)
+		}
+	}
+}

@@ -124,6 +124,11 @@ func cannotShare(st *plan.Statement) *pgerr.Error {
 	if st.Refusal != nil {
 		return st.Refusal
 	}
+	for i := range st.Virtual {
+		if v := &st.Virtual[i]; v.Function && !isHarmless(v.Name) {
+			return errInBlock(v.Name)
+		}
+	}
 	alone := []plan.Command{plan.Deallocate, plan.ResetVariable, plan.ResetAll, plan.DiscardAll}
 	if !slices.Contains(alone, st.Command) && !setsOurs(st) {
 		return nil
