@@ -136,6 +136,9 @@ func (s *session) deferSetting(st *plan.Statement, text string) (done bool, tag 
 	s.log.record(st)
 	s.contextChanged()
 	s.tx.deferred = append(s.tx.deferred, text)
+	if st.Command == plan.ResetVariable {
+		return true, st.Name, nil
+	}
 	return true, "SET", nil
 }
 
@@ -174,13 +177,11 @@ func (s *session) rehearse(more ...string) *pgerr.Error {
 // resetLocal gives parameters the values that the session began with, which the server cannot know.
 func (s *session) resetLocal(st *plan.Statement, text string) (done bool, tag string, refused *pgerr.Error) {
 	if s.tx.open {
-		for _, e := range st.Settings {
-			if _, had := s.base.find(e.Name); had {
-				return false, "", resetInTransaction
-			}
-		}
 		if st.Command == plan.ResetAll {
 			return false, "", resetInTransaction
+		}
+		if e, had := s.base.find(st.Settings[0].Name); had {
+			text = restoreSQL(e, st.Settings[0].Local)
 		}
 		return s.deferSetting(st, text)
 	}
@@ -221,8 +222,8 @@ func (s *session) askFailed(a answer, err error) *pgerr.Error {
 	return a.failure.PGError()
 }
 
-var resetInTransaction = pgerr.New(pgerr.FeatureNotSupported, "RESET of a parameter that was given at connection start is not supported inside a transaction block").
-	WithDetail("The value to go back to is the session's, and the server does not know it.").WithHint("Use SET with the value, or RESET outside the transaction.")
+var resetInTransaction = pgerr.New(pgerr.FeatureNotSupported, "RESET ALL is not supported inside a transaction block").
+	WithDetail("The values to go back to are the session's, and the server does not know them.").WithHint("Reset parameters one by one, or use RESET ALL outside the transaction.")
 
 // discardAll makes the session as it was when it began.
 func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {

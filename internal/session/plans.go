@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -221,7 +222,7 @@ func (s *session) refreshContext() {
 	if e, set := s.effective().find("transform_null_equals"); set {
 		key = append(key, "\x00null="+e.sql...)
 	}
-	for _, name := range slices.Sorted(mapKeys(s.temporary)) {
+	for _, name := range slices.Sorted(maps.Keys(s.temporary)) {
 		key = append(key, "\x00temp "+name...)
 	}
 	key = append(key, 0)

@@ -179,8 +179,8 @@ func (s *session) reply(kind byte, message []byte) (show bool, err error) {
 	case wire.RespCommandComplete, wire.RespEmptyQuery:
 		return s.replyComplete(e, kind, message)
 	case wire.RespPortalSuspended:
-		if _, st := s.ran(e); st != nil && !e.hidden && !st.Plain {
-			s.succeeded(st, e, nil) // as far as it has run
+		if !e.hidden {
+			s.noteEffects(e, nil) // as far as it has run
 		}
 		return s.advance(e, expectExecute)
 	case wire.RespParseComplete:
@@ -242,8 +242,7 @@ func (s *session) replyParsed(e *expect) (show bool, err error) {
 		e.prepared.confirmed = true
 	}
 	if e.kind == expectProbe {
-		// PostgreSQL reads what the router's grammar cannot: nothing is known of it, so it must not run.
-		s.instead = wire.AppendError(s.instead, unreadable)
+		// PostgreSQL reads what the router's grammar cannot: nothing is known of it, so it must not run, and what follows fails.
 		s.head++
 		return false, nil
 	}
@@ -310,11 +309,18 @@ func (s *session) completed(e *expect, kind byte, message []byte) {
 	if kind == wire.RespCommandComplete {
 		tag, _ = wire.DecodeCommandComplete(wire.Body(message))
 	}
+	if p, _ := s.ran(e); p != nil {
+		s.observe(p, wire.CommandRows(tag), false)
+	}
+	s.noteEffects(e, tag)
+}
+
+// noteEffects notes what a statement, and what an EXECUTE runs, leaves behind.
+func (s *session) noteEffects(e *expect, tag []byte) {
 	p, st := s.ran(e)
 	if p == nil {
 		return
 	}
-	s.observe(p, wire.CommandRows(tag), false)
 	if st != nil && !st.Plain {
 		s.succeeded(st, e, tag)
 	}

@@ -57,7 +57,7 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 	case plan.ResetVariable:
 		if e, had := s.base.find(st.Settings[0].Name); had {
 			o.tag = st.Name
-			return []edit{{start: st.Start, end: st.End, by: setSQL(e)}}, nil
+			return []edit{{start: st.Start, end: st.End, by: restoreSQL(e, st.Settings[0].Local)}}, nil
 		}
 	case plan.ResetAll:
 		return nil, resetInTransaction
@@ -202,8 +202,11 @@ func (s *session) typesOfPrepared(st *statement) ([]uint32, *pgerr.Error) {
 		_, err = s.ask("DEALLOCATE cleave_types")
 		return types, err
 	})
-	if refused != nil || a.failure != nil {
+	if refused != nil {
 		return nil, refused
+	}
+	if a.failure != nil {
+		return nil, a.failure.PGError()
 	}
 	st.paramOIDs = []uint32{}
 	for _, row := range a.rows {
@@ -310,8 +313,7 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 	if !shapeOnly {
 		if s.currentStatus() != statusIdle || s.inServerTransaction() {
 			if !isHarmless(v.Name) {
-				return "", pgerr.New(pgerr.ActiveTransaction, "cleave.%s cannot run inside a transaction block", v.Name).
-					WithHint("Run it by itself: it changes all shards and the shard map.")
+				return "", errInBlock(v.Name)
 			}
 		}
 		call, refused := s.callOf(v, src)
@@ -331,6 +333,11 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 		text += " AS " + quoteIdentifier(v.Name)
 	}
 	return text, nil
+}
+
+func errInBlock(function string) *pgerr.Error {
+	return pgerr.New(pgerr.ActiveTransaction, "cleave.%s cannot run inside a transaction block", function).
+		WithHint("Run it by itself: it changes all shards and the shard map.")
 }
 
 // isHarmless says whether a function of the router changes nothing.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/binding"
@@ -167,13 +168,21 @@ func (s *session) anywhere(st *plan.Statement) int {
 	if s.backend != nil || s.target != noShard || st.Route.Table == "" {
 		return noShard
 	}
-	m := s.currentMap()
-	wanted := int(s.number) % max(1, m.ShardCount())
+	m, usable := s.currentMap(), 0
 	for shard := range m.Shards() {
-		if wanted == 0 {
+		if shard.State() != topology.Maintenance {
+			usable++
+		}
+	}
+	passed := 0
+	for shard := range m.Shards() {
+		if shard.State() == topology.Maintenance {
+			continue
+		}
+		if passed == int(s.number)%usable {
 			return shard.Number()
 		}
-		wanted--
+		passed++
 	}
 	return s.home()
 }
@@ -330,8 +339,8 @@ func (s *session) paramTypes(st *statement) ([]uint32, *pgerr.Error) {
 	if refused != nil {
 		return nil, refused
 	}
-	if a.failure != nil {
-		return nil, nil // the statement itself will fail so
+	if a.failure != nil { // the same that the statement itself would meet
+		return nil, a.failure.PGError()
 	}
 	if a.params == nil {
 		a.params = []uint32{}
@@ -359,6 +368,9 @@ func (s *session) argumentValue(part *plan.KeyPart, src source) (key.Value, bind
 	return s.keyValue(&inner, *src.outer)
 }
 
+// classDataException begins the SQLSTATEs of values that a type does not have.
+const classDataException = "22"
+
 // askValue lets a shard say what a value becomes, under the session's settings.
 func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []byte) (key.Value, binding.Outcome, *pgerr.Error) {
 	sql, sent := binding.AskSQL(part, scan, text, s.params)
@@ -380,8 +392,14 @@ func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []
 	if refused != nil {
 		return key.Value{}, 0, refused
 	}
-	if a.failure != nil || len(a.rows) != 1 || len(a.rows[0]) != 1 {
-		return key.Value{}, binding.AnyShard, nil // the statement fails so on every shard
+	if a.failure != nil {
+		if strings.HasPrefix(a.failure.Code, classDataException) {
+			return key.Value{}, binding.AnyShard, nil // the value is wrong, and every shard says so
+		}
+		return key.Value{}, 0, a.failure.PGError() // cancelled, out of time: nobody knows where the statement belongs
+	}
+	if len(a.rows) != 1 || len(a.rows[0]) != 1 {
+		return key.Value{}, 0, pgerr.New(pgerr.InternalError, "a shard did not say what a key becomes")
 	}
 	value, outcome, err := binding.Answer(part, []byte(a.rows[0][0]))
 	if err != nil {

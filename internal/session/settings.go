@@ -149,6 +149,15 @@ func setSQL(e setting) string {
 	return "SET " + parameterSQL(e.name) + " TO " + e.sql
 }
 
+// restoreSQL gives a parameter back what the session began with, for the transaction alone if that was asked for.
+func restoreSQL(e setting, local bool) string {
+	sql := setSQL(e)
+	if local {
+		sql = "SET LOCAL" + strings.TrimPrefix(sql, "SET")
+	}
+	return sql
+}
+
 func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // quoteLiteral writes a text so that it is read the same whatever standard_conforming_strings says.

@@ -3,23 +3,12 @@ package session
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"iter"
 	"strconv"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 )
-
-func mapKeys(m map[string]bool) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for name := range m {
-			if !yield(name) {
-				return
-			}
-		}
-	}
-}
 
 // OIDs of the types that the router's own functions take in binary form.
 const (

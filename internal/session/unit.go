@@ -313,6 +313,9 @@ func (s *session) renderOp(i int) {
 		s.toServer = wire.AppendParse(s.toServer, "", o.data, nil)
 		s.state.unnamed = nil
 		s.expects = append(s.expects, expect{kind: expectProbe, op: i})
+		// If the server finds nothing wrong, it has to fail all the same, with what was done before.
+		o.failure = unreadable
+		s.renderPoison(i)
 	case opBind:
 		if o.statement.needs != nil {
 			s.ensureAll([]*statement{o.statement.needs})
@@ -340,15 +343,20 @@ func (s *session) renderOp(i int) {
 		s.state.unnamed = nil
 		s.expects = append(s.expects, expect{kind: expectQuery, op: i})
 	case opPoison:
-		s.toServer = wire.AppendParse(s.toServer, "", "refused by the router", nil)
-		s.state.unnamed = nil
-		s.expects = append(s.expects, expect{kind: expectPoison, op: i})
+		s.renderPoison(i)
 	case opSync:
 		s.toServer = wire.AppendSync(s.toServer)
 		s.expects = append(s.expects, expect{kind: expectSync, op: i})
 	default:
 		panic(fmt.Sprintf("session: operation %d is not rendered", o.kind))
 	}
+}
+
+// renderPoison makes the server fail, for a reason that the client is told.
+func (s *session) renderPoison(i int) {
+	s.toServer = wire.AppendParse(s.toServer, "", "refused by the router", nil)
+	s.state.unnamed = nil
+	s.expects = append(s.expects, expect{kind: expectPoison, op: i})
 }
 
 // renderParse answers a Parse: by the server, or at once if the backend has the statement already.
