@@ -69,7 +69,7 @@ func (d guardDraft) finish() guard {
 func strangers() triggerDraft {
 	return triggerDraft{
 		name: strangerGuard, events: "BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE",
-		when: "FOR EACH STATEMENT WHEN (coalesce(current_setting('" + RouterParameter + "', true), '') = '')", function: "refuse_stranger",
+		when: "FOR EACH STATEMENT", function: "refuse_stranger",
 	}
 }
 

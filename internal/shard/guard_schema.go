@@ -74,6 +74,23 @@ const helloAndGuards = `
 	GRANT EXECUTE ON FUNCTION cleave.hello(text, bigint, text, name) TO PUBLIC;
 	GRANT USAGE ON SCHEMA cleave TO PUBLIC;`
 
+// strangersAskedInFunction lets the function that refuses strangers ask who writes, so that its trigger needs no condition: PostgreSQL
+// reads a condition anew for every statement, which takes three times as long as this function, whose plan lasts for a session.
+// It has no SET clause, which would cost as much again, so everything is named with its schema.
+const strangersAskedInFunction = `
+	CREATE OR REPLACE FUNCTION cleave.refuse_stranger() RETURNS trigger
+	LANGUAGE plpgsql AS $refuse$
+	BEGIN
+		IF pg_catalog.current_setting('cleave.router', true) OPERATOR(pg_catalog.<>) '' THEN
+			RETURN NULL;
+		END IF;
+		RAISE EXCEPTION USING ERRCODE = 'CL002', MESSAGE = pg_catalog.format('table %I.%I is part of a cluster and cannot be written to past its router', TG_TABLE_SCHEMA, TG_TABLE_NAME),
+			DETAIL = 'This session is connected to one shard, which has a part of the rows or a copy of them.',
+			HINT = 'Connect to the router. To write to this shard alone, as a superuser or for the control plane, first run: SET cleave.router = ''by hand''',
+			SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;
+	END
+	$refuse$;`
+
 // guardFunctions are the functions that the step makes, as PostgreSQL names them.
 var guardFunctions = []Object{
 	{Kind: "function", Name: "cleave.hello(pg_catalog.text,bigint,pg_catalog.text,pg_catalog.name)"},

@@ -73,6 +73,7 @@ var steps = []step{
 		REVOKE ALL ON cleave.keyspaces, cleave.ranges, cleave.pins, cleave.tables FROM PUBLIC;`,
 		tablesNamed("keyspaces", "ranges", "pins", "tables")},
 	{"hello and guards", helloAndGuards, append(tablesNamed("guard_pins"), guardFunctions...)},
+	{"strangers are asked in the function", strangersAskedInFunction, nil},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step
