@@ -39,6 +39,8 @@ type target struct {
 	database string
 	// session is the database to use with prepared statements, where the usual one does not keep them.
 	session string
+	// settings are startup parameters that sessions need, as PGOPTIONS has them.
+	settings string
 	// pid is the process to be held responsible; 0 if there is none, or if it is not known.
 	pid int
 }
@@ -62,7 +64,11 @@ func (t *target) config(mode string) (*pgconn.Config, error) {
 	if mode == "prepared" && t.session != "" {
 		name = t.session
 	}
-	return pgconn.ParseConfig(fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", role, t.address, name))
+	config, err := pgconn.ParseConfig(fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", role, t.address, name))
+	if err == nil && t.settings != "" {
+		config.RuntimeParams["options"] = t.settings
+	}
+	return config, err
 }
 
 // lab is all that runs during a measurement.
@@ -168,7 +174,8 @@ func (l *lab) fill(ctx context.Context) error {
 		return err
 	}
 	direct := target{address: l.server.Addr(), database: database}
-	if _, err := l.runPgbench(ctx, &direct, "simple", "-i", "-q", "-s", strconv.Itoa(l.options.scale)); err != nil {
+	// Pages with room: else updates get cheaper once each page has been written to, and the target with a table of its own is the last to gain.
+	if _, err := l.runPgbench(ctx, &direct, "simple", "-i", "-q", "-F", "70", "-s", strconv.Itoa(l.options.scale)); err != nil {
 		return fmt.Errorf("fill the tables: %w", err)
 	}
 	for _, name := range []string{routerDatabase, stubRouterDatabase} {
@@ -207,17 +214,25 @@ func (l *lab) start(ctx context.Context, name string) (*target, error) {
 	case "pgbouncer":
 		return l.startPgbouncer(name, behind)
 	case "relay":
-		child, address, err := startChild("relay", behind)
-		if err != nil {
-			return nil, err
-		}
-		l.closers = append(l.closers, child.stop)
-		return &target{name: name, address: address, database: database, pid: child.pid()}, nil
+		return l.startRelay(&target{name: name, database: database}, behind)
+	case "guarded":
+		return l.startRelay(&target{name: name, database: routerDatabase, settings: "-c cleave.router=bench"}, behind)
 	case "router":
 		return l.startRouter(ctx, name, behind)
 	default:
 		return &target{name: name, address: behind, database: database}, nil
 	}
+}
+
+// startRelay starts a relay for the target.
+func (l *lab) startRelay(t *target, behind string) (*target, error) {
+	child, address, err := startChild("relay", behind)
+	if err != nil {
+		return nil, err
+	}
+	l.closers = append(l.closers, child.stop)
+	t.address, t.pid = address, child.pid()
+	return t, nil
 }
 
 // startStub starts the stub, which all that are measured before it share.

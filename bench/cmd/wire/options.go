@@ -36,8 +36,12 @@ var (
 	allParts   = []string{"throughput", "latency", "idle"}
 	allModes   = []string{"simple", "extended", "prepared"}
 	allScripts = []string{"select", "update"}
-	allTargets = []string{"direct", "pgbouncer", "relay", "router", "stub", "pgbouncer@stub", "relay@stub", "router@stub"}
+	allTargets = append(slices.Clone(usualTargets), "guarded")
 )
+
+// usualTargets are measured unless others are asked for. The one more, guarded, is the relay before the router's own database:
+// beside the relay it shows what the shard's guard costs, beside the router what the router does.
+var usualTargets = []string{"direct", "pgbouncer", "relay", "router", "stub", "pgbouncer@stub", "relay@stub", "router@stub"}
 
 // quick is what -quick stands for: some minutes, and a look at everything.
 var quick = map[string]string{"clients": "1,32", "modes": "simple,prepared", "seconds": "1", "rounds": "3", "scale": "5"}
@@ -49,7 +53,7 @@ func parseOptions(arguments []string) (options, error) {
 		return flags.String(name, strings.Join(all, ","), usage)
 	}
 	parts := list("parts", allParts, "which parts to run")
-	targets := list("targets", allTargets, "what to measure; name@stub is that proxy before the stub")
+	targets := list("targets", usualTargets, "what to measure; name@stub is that proxy before the stub, guarded is the relay before the router's sharded table")
 	modes := list("modes", allModes, "pgbench's protocols")
 	scripts := list("scripts", allScripts, "what pgbench does")
 	clients := flags.String("clients", "1,8,32,200", "numbers of pgbench's clients")

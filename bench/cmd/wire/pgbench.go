@@ -76,7 +76,7 @@ func (l *lab) runPgbench(ctx context.Context, t *target, mode string, flags ...s
 		return "", err
 	}
 	command := exec.CommandContext(ctx, l.pgbench, append(flags, config.Database)...)
-	command.Env = append(os.Environ(), "PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+role, "PGSSLMODE=disable")
+	command.Env = append(os.Environ(), "PGHOST="+config.Host, "PGPORT="+strconv.Itoa(int(config.Port)), "PGUSER="+role, "PGSSLMODE=disable", "PGOPTIONS="+t.settings)
 	output, err := command.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("pgbench: %w: %s", err, firstLine(string(output)))
