@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	pgquery "github.com/pganalyze/pg_query_go/v6"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 var transactionKinds = map[pgquery.TransactionStmtKind]TransactionKind{
@@ -106,11 +108,7 @@ func Literal(text string, number bool) string {
 	if _, err := strconv.ParseFloat(text, 64); number && err == nil {
 		return text
 	}
-	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
-	if strings.Contains(text, `\`) {
-		return "E" + strings.ReplaceAll(quoted, `\`, `\\`)
-	}
-	return quoted
+	return sqltext.QuoteLiteral(text)
 }
 
 // prepare finds the parts of PREPARE name (types) AS body.

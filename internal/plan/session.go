@@ -5,6 +5,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // sessionsOwn is the route of what the session sees to itself, wherever it happens to be.
@@ -146,34 +147,8 @@ func valuesOf(name, value string) []string {
 	if !lists[strings.ToLower(name)] {
 		return []string{value}
 	}
-	var names []string
-	for rest := strings.TrimSpace(value); rest != ""; {
-		var next string
-		next, rest = cutListed(rest)
-		names = append(names, next)
-	}
+	names, _ := sqltext.SplitNames(value, ',') // what is no list, the server refuses
 	return names
-}
-
-// cutListed takes the first name off a list. A name without quotes is in lower case.
-func cutListed(list string) (name, rest string) {
-	if !strings.HasPrefix(list, `"`) {
-		name, rest, _ = strings.Cut(list, ",")
-		return strings.ToLower(strings.TrimSpace(name)), strings.TrimSpace(rest)
-	}
-	var quoted strings.Builder
-	i := 1
-	for ; i < len(list); i++ {
-		if list[i] == '"' {
-			if !strings.HasPrefix(list[i+1:], `"`) {
-				break
-			}
-			i++
-		}
-		quoted.WriteByte(list[i])
-	}
-	_, rest, _ = strings.Cut(list[min(i+1, len(list)):], ",")
-	return quoted.String(), strings.TrimSpace(rest)
 }
 
 // settingSQL writes a value of set_config so that SET takes it.

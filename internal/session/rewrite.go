@@ -78,7 +78,7 @@ func (s *session) showOurs(name string) string {
 	if name != "cleave.pool_mode" {
 		return "SHOW " + parameterSQL(name) // the server says that there is no such parameter
 	}
-	return fmt.Sprintf("SELECT %s::text AS %s", quoteLiteral(string(s.poolMode)), quoteIdentifier(name))
+	return fmt.Sprintf("SELECT %s::text AS %s", sqltext.QuoteLiteral(string(s.poolMode)), sqltext.QuoteIdentifier(name))
 }
 
 // rewritePrepare gives the statement a name of its own on the server: two sessions may use the same one.
@@ -279,7 +279,7 @@ func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Er
 	}
 	text := "(SELECT * FROM pg_catalog.jsonb_to_recordset(" + recordsSQL(view) + ") AS v(" + columnsSQL(view.Columns) + "))"
 	if !v.Aliased {
-		text += " AS " + quoteIdentifier(v.Name)
+		text += " AS " + sqltext.QuoteIdentifier(v.Name)
 	}
 	return text, nil
 }
@@ -287,7 +287,7 @@ func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Er
 func columnsSQL(columns []ViewColumn) string {
 	parts := make([]string, len(columns))
 	for i, c := range columns {
-		parts[i] = quoteIdentifier(c.Name) + " " + c.Type
+		parts[i] = sqltext.QuoteIdentifier(c.Name) + " " + c.Type
 	}
 	return strings.Join(parts, ", ")
 }
@@ -305,7 +305,7 @@ func recordsSQL(view View) string {
 	if err != nil { // only values that JSON has are given
 		text = []byte("[]")
 	}
-	return quoteLiteral(string(text)) + "::pg_catalog.jsonb"
+	return sqltext.QuoteLiteral(string(text)) + "::pg_catalog.jsonb"
 }
 
 func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (string, *pgerr.Error) {
@@ -325,12 +325,12 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 			return "", refused
 		}
 		if value != nil {
-			result = quoteLiteral(*value)
+			result = sqltext.QuoteLiteral(*value)
 		}
 	}
-	text := "(SELECT " + result + "::" + s.server.config.Virtual.ResultType(v.Name) + " AS " + quoteIdentifier(v.Name) + ")"
+	text := "(SELECT " + result + "::" + s.server.config.Virtual.ResultType(v.Name) + " AS " + sqltext.QuoteIdentifier(v.Name) + ")"
 	if v.FromClause && !v.Aliased {
-		text += " AS " + quoteIdentifier(v.Name)
+		text += " AS " + sqltext.QuoteIdentifier(v.Name)
 	}
 	return text, nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // setting is one parameter as a session wants it.
@@ -137,7 +138,7 @@ func parameterSQL(name string) string {
 	}
 	parts := strings.Split(name, ".")
 	for i, part := range parts {
-		parts[i] = quoteIdentifier(part)
+		parts[i] = sqltext.QuoteIdentifier(part)
 	}
 	return strings.Join(parts, ".")
 }
@@ -156,17 +157,6 @@ func restoreSQL(e setting, local bool) string {
 		sql = "SET LOCAL" + strings.TrimPrefix(sql, "SET")
 	}
 	return sql
-}
-
-func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
-
-// quoteLiteral writes a text so that it is read the same whatever standard_conforming_strings says.
-func quoteLiteral(text string) string {
-	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
-	if strings.Contains(text, `\`) {
-		return " E" + strings.ReplaceAll(quoted, `\`, `\\`)
-	}
-	return quoted
 }
 
 // change is one change of a setting inside a transaction, to be kept or taken back with it.

@@ -18,6 +18,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -316,6 +317,9 @@ func startupSettings(startup wire.Startup) ([]setting, *pgerr.Error) {
 			}
 			wanted = append(wanted, more...)
 		default:
+			if refused := checkList(name, p.Value); refused != nil {
+				return nil, refused
+			}
 			wanted = append(wanted, newSetting(name, p.Value))
 		}
 	}
@@ -327,14 +331,24 @@ func startupSettings(startup wire.Startup) ([]setting, *pgerr.Error) {
 	return wanted, nil
 }
 
+const searchPath = "search_path"
+
+// checkList refuses a search path that is no list of names: written anew with quotes, the server would take it.
+func checkList(name, value string) *pgerr.Error {
+	if _, ok := sqltext.SplitNames(value, ','); ok || name != searchPath {
+		return nil
+	}
+	return pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", name, value).WithDetail("List syntax is invalid.")
+}
+
 // newSetting is a parameter whose value is one text; lists are taken apart as the server does it.
 func newSetting(name, value string) setting {
-	e := setting{name: name, sql: quoteLiteral(value), values: []string{value}}
-	if name == "search_path" {
-		e.values = splitPath(value)
+	e := setting{name: name, sql: sqltext.QuoteLiteral(value), values: []string{value}}
+	if name == searchPath {
+		e.values, _ = sqltext.SplitNames(value, ',')
 		quoted := make([]string, len(e.values))
 		for i, v := range e.values {
-			quoted[i] = quoteLiteral(v)
+			quoted[i] = sqltext.QuoteLiteral(v)
 		}
 		e.sql = strings.Join(quoted, ", ")
 		if len(quoted) == 0 {
@@ -342,43 +356,6 @@ func newSetting(name, value string) setting {
 		}
 	}
 	return e
-}
-
-// splitPath takes a search path apart: names with commas between them, folded unless they are quoted.
-func splitPath(text string) []string {
-	var names []string
-	for text = strings.TrimSpace(text); text != ""; {
-		var name string
-		if text[0] == '"' {
-			name, text = cutQuoted(text)
-		} else {
-			end := strings.IndexByte(text, ',')
-			if end < 0 {
-				end = len(text)
-			}
-			name, text = strings.ToLower(strings.TrimSpace(text[:end])), text[end:]
-		}
-		names = append(names, name)
-		text = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), ","))
-	}
-	return names
-}
-
-// cutQuoted takes a quoted name from the front of a text.
-func cutQuoted(text string) (name, rest string) {
-	var b strings.Builder
-	for i := 1; i < len(text); i++ {
-		switch {
-		case text[i] != '"':
-			b.WriteByte(text[i])
-		case i+1 < len(text) && text[i+1] == '"':
-			b.WriteByte('"')
-			i++
-		default:
-			return b.String(), text[i+1:]
-		}
-	}
-	return b.String(), ""
 }
 
 // optionSettings reads command-line options as PostgreSQL's servers take them: -c name=value and --name=value, where a
@@ -405,7 +382,11 @@ func optionSettings(text string) ([]setting, *pgerr.Error) {
 		if !found || name == "" {
 			return nil, pgerr.New(pgerr.SyntaxError, "-c %s requires a value", assignment)
 		}
-		settings = append(settings, newSetting(strings.ToLower(strings.ReplaceAll(name, "-", "_")), value))
+		name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+		if refused := checkList(name, value); refused != nil {
+			return nil, refused
+		}
+		settings = append(settings, newSetting(name, value))
 	}
 	return settings, nil
 }
@@ -453,7 +434,7 @@ type defaultsCache struct {
 // settings are the defaults on which a statement's meaning depends. They are given to every backend: one that logged in
 // before they were changed, or on another shard, may have begun with others.
 func (d *defaults) settings() *settings {
-	all := noSettings.with(newSetting("search_path", strings.Join(quotedPath(d.searchPath), ", ")))
+	all := noSettings.with(newSetting(searchPath, strings.Join(quotedPath(d.searchPath), ", ")))
 	for _, name := range []string{"TimeZone", "DateStyle", "IntervalStyle", "client_encoding", "standard_conforming_strings"} {
 		if value, known := d.parameters[name]; known {
 			all = all.with(newSetting(strings.ToLower(name), value))
@@ -465,7 +446,7 @@ func (d *defaults) settings() *settings {
 func quotedPath(path []string) []string {
 	quoted := make([]string, len(path))
 	for i, name := range path {
-		quoted[i] = quoteIdentifier(name)
+		quoted[i] = sqltext.QuoteIdentifier(name)
 	}
 	return quoted
 }
@@ -529,7 +510,8 @@ func Greet(router string, version func() uint64, learnt func(shardNumber int, g 
 		if err != nil {
 			return err
 		}
-		b.State = &serverState{settings: noSettings, searchPath: splitPath(greeting.SearchPath), reported: maps.Clone(b.Parameters())}
+		path, _ := sqltext.SplitNames(greeting.SearchPath, ',') // as the server has it, so it is a list
+		b.State = &serverState{settings: noSettings, searchPath: path, reported: maps.Clone(b.Parameters())}
 		if learnt != nil {
 			learnt(b.Shard(), greeting)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -123,13 +124,13 @@ func (f *findings) checkSettings(r *Report) {
 }
 
 func (f *findings) checkRole(r *Report) {
-	role := quote(r.Role.Name)
+	role := sqltext.QuoteIdentifier(r.Role.Name)
 	switch {
 	case r.Schema.Exists && !r.Schema.Owned:
 		f.problem("privileges", fmt.Sprintf("the schema cleave is there, and role %s does not own it", r.Role.Name), "ALTER SCHEMA cleave OWNER TO "+role+";")
 	case !r.Schema.Exists && !r.Role.CreatesSchemas:
 		f.problem("privileges", fmt.Sprintf("role %s may not create a schema in database %s", r.Role.Name, r.Database),
-			fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s; or CREATE SCHEMA cleave AUTHORIZATION %s;", quote(r.Database), role, role))
+			fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s; or CREATE SCHEMA cleave AUTHORIZATION %s;", sqltext.QuoteIdentifier(r.Database), role, role))
 	}
 	if !r.Role.Superuser && !r.Role.Replication {
 		f.problem("replication", fmt.Sprintf("role %s may not replicate: nothing could be moved from this shard", r.Role.Name), "ALTER ROLE "+role+" REPLICATION;")
@@ -163,7 +164,7 @@ func (f *findings) checkData(r *Report) {
 	if c := r.Collation; c.Recorded != c.Actual {
 		f.warning("collation_version",
 			fmt.Sprintf("database %s was made with version %q of its collation, the operating system has %q: indexes on text may be out of order", r.Database, c.Recorded, c.Actual),
-			fmt.Sprintf("REINDEX DATABASE %s; then ALTER DATABASE %s REFRESH COLLATION VERSION;", quote(r.Database), quote(r.Database)))
+			fmt.Sprintf("REINDEX DATABASE %s; then ALTER DATABASE %s REFRESH COLLATION VERSION;", sqltext.QuoteIdentifier(r.Database), sqltext.QuoteIdentifier(r.Database)))
 	}
 }
 
@@ -316,9 +317,4 @@ func (f *findings) compareDatabase(name string, r *Report, other string, o *Repo
 		f.warning("same_server", fmt.Sprintf("it is on the same server as shard %s, or on a copy of it: they share its load and its failures", other), "Use a server for each shard.")
 	}
 	f.about(name, since)
-}
-
-// quote returns the identifier as SQL takes it in every case.
-func quote(identifier string) string {
-	return `"` + strings.ReplaceAll(identifier, `"`, `""`) + `"`
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -275,13 +276,13 @@ func (d *Definition) differsFrom(other *Definition) []string {
 
 // roles returns the roles that must be there for the table to be made.
 func (d *Definition) roles(withSchema bool) []string {
-	roles := []string{quote(d.Owner)}
+	roles := []string{sqltext.QuoteIdentifier(d.Owner)}
 	grants := slices.Clone(d.Grants)
 	for _, c := range d.Columns {
 		grants = append(grants, c.Grants...)
 	}
 	if withSchema {
-		roles = append(roles, quote(d.Schema.Owner))
+		roles = append(roles, sqltext.QuoteIdentifier(d.Schema.Owner))
 		grants = append(grants, d.Schema.Grants...)
 	}
 	for _, g := range grants {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement/key"
 )
@@ -104,14 +105,14 @@ func (d *Definition) checkParts() error {
 		switch {
 		case c.Identity != "" || c.Sequence != "":
 			return d.unsupported(fmt.Sprintf("Column %q takes its values from a sequence. Every shard would have its own, and they would give the same numbers.", c.Name),
-				fmt.Sprintf("Use a uuid with DEFAULT gen_random_uuid(), or a bigint that the application makes; then ALTER TABLE %s ALTER COLUMN %s %s.", d.Table, quote(c.Name), dropSequence(c)))
+				fmt.Sprintf("Use a uuid with DEFAULT gen_random_uuid(), or a bigint that the application makes; then ALTER TABLE %s ALTER COLUMN %s %s.", d.Table, sqltext.QuoteIdentifier(c.Name), dropSequence(c)))
 		case c.Generated != "" && c.Generated != "s":
 			return d.unsupported(fmt.Sprintf("Column %q is generated when it is read.", c.Name), "Make it a stored one.")
 		}
 	}
 	for _, i := range d.Indexes {
 		if !i.Valid {
-			return d.unsupported(fmt.Sprintf("Index %q is not valid.", i.Name), "Drop it, or: REINDEX INDEX "+quote(i.Name))
+			return d.unsupported(fmt.Sprintf("Index %q is not valid.", i.Name), "Drop it, or: REINDEX INDEX "+sqltext.QuoteIdentifier(i.Name))
 		}
 	}
 	return nil
@@ -126,7 +127,7 @@ func dropSequence(c Column) string {
 
 // checkGrants is about privileges that somebody else than the owner has given: only that role could give them again.
 func (d *Definition) checkGrants() error {
-	owners := map[string]bool{d.Owner: true, quote(d.Owner): true}
+	owners := map[string]bool{d.Owner: true, sqltext.QuoteIdentifier(d.Owner): true}
 	grants := slices.Clone(d.Grants)
 	for _, c := range d.Columns {
 		grants = append(grants, c.Grants...)
@@ -178,7 +179,7 @@ func (d *Definition) keyType(c Column) (key.Type, error) {
 		return 0, refusal.WithDetail("Its type is %s.", c.Type).WithHint("Use a column of one of these types: %s.", strings.Join(names, ", "))
 	case !c.Plain:
 		return 0, refusal.WithDetail("Its collation is not deterministic, or not one of PostgreSQL's own: texts that differ could be equal, and would live on different shards.").
-			WithHint("Give it another one: ALTER TABLE %s ALTER COLUMN %s TYPE %s COLLATE \"default\"", d.Table, quote(c.Name), c.Type)
+			WithHint("Give it another one: ALTER TABLE %s ALTER COLUMN %s TYPE %s COLLATE \"default\"", d.Table, sqltext.QuoteIdentifier(c.Name), c.Type)
 	case c.Generated != "":
 		return 0, refusal.WithDetail("It is generated, so where a row belongs would not be known before a shard has it.").WithHint("Use a column that the application gives.")
 	}
@@ -188,11 +189,11 @@ func (d *Definition) keyType(c Column) (key.Type, error) {
 // CheckUnique refuses unique constraints that one shard alone cannot keep, because they do not contain the key.
 func (d *Definition) CheckUnique(columns []string) error {
 	for _, i := range d.Indexes {
-		equal, what := i.Columns, "unique index "+quote(i.Name)
+		equal, what := i.Columns, "unique index "+sqltext.QuoteIdentifier(i.Name)
 		at := slices.IndexFunc(d.Constraints, func(c Constraint) bool { return i.Constraint != "" && c.Name == i.Constraint })
 		if at >= 0 {
 			c := d.Constraints[at]
-			what = map[string]string{"p": "primary key ", "u": "unique constraint ", "x": "exclusion constraint "}[c.Kind] + quote(c.Name)
+			what = map[string]string{"p": "primary key ", "u": "unique constraint ", "x": "exclusion constraint "}[c.Kind] + sqltext.QuoteIdentifier(c.Name)
 			if c.Kind == "x" {
 				equal = c.Equal
 			}

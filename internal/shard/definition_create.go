@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -100,8 +101,8 @@ func (d *Definition) checkRoles(ctx context.Context, tx pgx.Tx, shard string, ne
 }
 
 func (d *Definition) schemaStatements() []string {
-	name := quote(d.Table.Schema)
-	return append([]string{fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", name, quote(d.Schema.Owner))}, grantStatements("SCHEMA "+name, "", d.Schema.Grants)...)
+	name := sqltext.QuoteIdentifier(d.Table.Schema)
+	return append([]string{fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", name, sqltext.QuoteIdentifier(d.Schema.Owner))}, grantStatements("SCHEMA "+name, "", d.Schema.Grants)...)
 }
 
 // grantStatements grants what is not there by itself; columns is a list in parentheses, or nothing.
@@ -120,30 +121,30 @@ func grantStatements(on, columns string, grants []Grant) []string {
 // statements make the table in an existing schema.
 func (d *Definition) statements() []string {
 	name := d.Table.String()
-	statements := []string{d.createTable(), fmt.Sprintf("ALTER TABLE %s OWNER TO %s", name, quote(d.Owner))}
+	statements := []string{d.createTable(), fmt.Sprintf("ALTER TABLE %s OWNER TO %s", name, sqltext.QuoteIdentifier(d.Owner))}
 	for _, c := range d.Columns {
 		statements = append(statements, c.statements(name)...)
 	}
 	for _, c := range d.Constraints {
-		statements = append(statements, fmt.Sprintf("ALTER TABLE ONLY %s ADD CONSTRAINT %s %s", name, quote(c.Name), c.Definition))
-		statements = append(statements, commentOn(fmt.Sprintf("CONSTRAINT %s ON %s", quote(c.Name), name), c.Comment)...)
+		statements = append(statements, fmt.Sprintf("ALTER TABLE ONLY %s ADD CONSTRAINT %s %s", name, sqltext.QuoteIdentifier(c.Name), c.Definition))
+		statements = append(statements, commentOn(fmt.Sprintf("CONSTRAINT %s ON %s", sqltext.QuoteIdentifier(c.Name), name), c.Comment)...)
 	}
 	for _, i := range d.Indexes {
 		statements = append(statements, i.statements(d.Table)...)
 	}
 	statements = append(statements, commentOn("TABLE "+name, d.Comment)...)
 	if !d.DefaultGrants {
-		statements = append(statements, fmt.Sprintf("REVOKE ALL ON TABLE %s FROM PUBLIC, %s", name, quote(d.Owner)))
+		statements = append(statements, fmt.Sprintf("REVOKE ALL ON TABLE %s FROM PUBLIC, %s", name, sqltext.QuoteIdentifier(d.Owner)))
 		statements = append(statements, grantStatements("TABLE "+name, "", d.Grants)...)
 	}
 	if d.ClusterIndex != "" {
-		statements = append(statements, fmt.Sprintf("ALTER TABLE %s CLUSTER ON %s", name, quote(d.ClusterIndex)))
+		statements = append(statements, fmt.Sprintf("ALTER TABLE %s CLUSTER ON %s", name, sqltext.QuoteIdentifier(d.ClusterIndex)))
 	}
 	return append(statements, d.identityStatements()...)
 }
 
 func (d *Definition) identityStatements() []string {
-	kind := map[string]string{"n": "NOTHING", "f": "FULL", "i": "USING INDEX " + quote(d.IdentityIndex)}[d.Identity]
+	kind := map[string]string{"n": "NOTHING", "f": "FULL", "i": "USING INDEX " + sqltext.QuoteIdentifier(d.IdentityIndex)}[d.Identity]
 	if kind == "" {
 		return nil
 	}
@@ -171,13 +172,13 @@ func optionList(options []string) string {
 	quoted := make([]string, len(options))
 	for i, o := range options {
 		name, value, _ := strings.Cut(o, "=")
-		quoted[i] = name + " = " + literal(value)
+		quoted[i] = name + " = " + sqltext.QuoteLiteral(value)
 	}
 	return strings.Join(quoted, ", ")
 }
 
 func (c Column) sql() string {
-	sql := quote(c.Name) + " " + c.Type
+	sql := sqltext.QuoteIdentifier(c.Name) + " " + c.Type
 	if c.Compression != "" {
 		sql += " COMPRESSION " + map[string]string{"p": "pglz", "l": "lz4"}[c.Compression]
 	}
@@ -200,7 +201,7 @@ func (c Column) sql() string {
 func (c Column) statements(table string) []string {
 	var statements []string
 	alter := func(format string, arguments ...any) {
-		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s ", table, quote(c.Name))+fmt.Sprintf(format, arguments...))
+		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s ", table, sqltext.QuoteIdentifier(c.Name))+fmt.Sprintf(format, arguments...))
 	}
 	if c.Storage != c.TypeStorage {
 		alter("SET STORAGE %s", map[string]string{"p": "PLAIN", "e": "EXTERNAL", "x": "EXTENDED", "m": "MAIN"}[c.Storage])
@@ -211,8 +212,8 @@ func (c Column) statements(table string) []string {
 	if len(c.Options) > 0 {
 		alter("SET (%s)", optionList(c.Options))
 	}
-	statements = append(statements, commentOn(fmt.Sprintf("COLUMN %s.%s", table, quote(c.Name)), c.Comment)...)
-	return append(statements, grantStatements("TABLE "+table, " ("+quote(c.Name)+")", c.Grants)...)
+	statements = append(statements, commentOn(fmt.Sprintf("COLUMN %s.%s", table, sqltext.QuoteIdentifier(c.Name)), c.Comment)...)
+	return append(statements, grantStatements("TABLE "+table, " ("+sqltext.QuoteIdentifier(c.Name)+")", c.Grants)...)
 }
 
 // statements make an index, unless its constraint has made it already.
@@ -232,7 +233,7 @@ func commentOn(what, comment string) []string {
 	if comment == "" {
 		return nil
 	}
-	return []string{fmt.Sprintf("COMMENT ON %s IS %s", what, literal(comment))}
+	return []string{fmt.Sprintf("COMMENT ON %s IS %s", what, sqltext.QuoteLiteral(comment))}
 }
 
 // LockTable keeps everybody from writing to a table until the transaction ends. It does not wait long at a time, because all

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -113,7 +114,7 @@ func shardedGuard(t *topology.Table, shard string, o ownership) (guard, error) {
 	}
 	name := guardFunctionName(t.Name())
 	d := guardDraft{table: t.Name(), functions: []string{
-		fmt.Sprintf("CREATE OR REPLACE FUNCTION cleave.%s() RETURNS trigger LANGUAGE plpgsql %s AS %s", name, o.options(), literal(source)),
+		fmt.Sprintf("CREATE OR REPLACE FUNCTION cleave.%s() RETURNS trigger LANGUAGE plpgsql %s AS %s", name, o.options(), sqltext.QuoteLiteral(source)),
 		fmt.Sprintf("REVOKE ALL ON FUNCTION cleave.%s() FROM PUBLIC", name),
 	}}
 	insert := triggerDraft{name: insertGuard, events: "AFTER INSERT", when: "FOR EACH ROW", function: name}
@@ -134,7 +135,7 @@ func shardedGuard(t *topology.Table, shard string, o ownership) (guard, error) {
 func newColumns(row string, columns []string) []string {
 	named := make([]string, len(columns))
 	for i, c := range columns {
-		named[i] = row + "." + quote(c)
+		named[i] = row + "." + sqltext.QuoteIdentifier(c)
 	}
 	return named
 }
@@ -156,7 +157,7 @@ func (o ownership) source(t *topology.Table, shard string, belongs condition) (s
 	b.WriteString("DECLARE\n\tbelongs boolean;\n\tpinned boolean;\nBEGIN\n")
 	for _, c := range columns {
 		fmt.Fprintf(&b, "\tIF NEW.%s IS NULL THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = 'The shard key says where a row lives, so no part of it can be null.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, COLUMN = %s;\n\tEND IF;\n",
-			quote(c), pgerr.NotNullViolation, literal(fmt.Sprintf("null value in column %q of relation %q violates not-null constraint", c, t.Name().Name)), literal(c))
+			sqltext.QuoteIdentifier(c), pgerr.NotNullViolation, sqltext.QuoteLiteral(fmt.Sprintf("null value in column %q of relation %q violates not-null constraint", c, t.Name().Name)), sqltext.QuoteLiteral(c))
 	}
 	fmt.Fprintf(&b, "\tbelongs := %s;\n", belongs.sql)
 	if o.here+o.away > 0 {
@@ -167,10 +168,10 @@ func (o ownership) source(t *topology.Table, shard string, belongs condition) (s
 		b.WriteString(look)
 	}
 	fmt.Fprintf(&b, "\tIF belongs THEN\n\t\tRETURN NULL;\n\tEND IF;\n\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\tDETAIL = pg_catalog.format(%s, %s),\n\t\tHINT = %s, SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;\nEND",
-		pgerr.NotOwned, literal(fmt.Sprintf("a row of table %s does not belong on shard %q", t.Name(), shard)),
-		literal(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(columns)), list(slices.Repeat([]string{"%s"}, len(columns))), o.keyspace.Name())),
+		pgerr.NotOwned, sqltext.QuoteLiteral(fmt.Sprintf("a row of table %s does not belong on shard %q", t.Name(), shard)),
+		sqltext.QuoteLiteral(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(columns)), list(slices.Repeat([]string{"%s"}, len(columns))), o.keyspace.Name())),
 		list(newColumns("NEW", columns)),
-		literal("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."))
+		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."))
 	return b.String(), nil
 }
 
@@ -189,5 +190,5 @@ func (o ownership) pinLook(columns []string) (string, error) {
 		sent[i] = sentSQL(families(o.keyspace)[i], c)
 	}
 	return fmt.Sprintf("\tSELECT p.here INTO pinned FROM cleave.guard_pins p\n\t\tWHERE p.keyspace OPERATOR(pg_catalog.=) %s AND p.hash OPERATOR(pg_catalog.=) %s AND p.key OPERATOR(pg_catalog.=) ARRAY[%s];\n\tIF FOUND THEN\n\t\tbelongs := pinned;\n\tEND IF;\n",
-		literal(o.keyspace.Name()), hash, list(sent)), nil
+		sqltext.QuoteLiteral(o.keyspace.Name()), hash, list(sent)), nil
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement"
 	"github.com/cleavedb/cleave/placement/key"
@@ -281,7 +282,7 @@ func boundValues(k *topology.Keyspace, types []key.Type, encoded string) ([]stri
 	}
 	values := make([]string, len(point))
 	for i, text := range point {
-		values[i] = literal(text) + "::" + typeSQL(types[i])
+		values[i] = sqltext.QuoteLiteral(text) + "::" + typeSQL(types[i])
 	}
 	return values, nil
 }

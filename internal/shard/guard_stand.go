@@ -12,6 +12,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -274,7 +275,7 @@ func dropTriggers(ctx context.Context, tx pgx.Tx, table topology.TableName, trig
 		return err
 	}
 	for name := range triggers {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", quote(name), table)); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", sqltext.QuoteIdentifier(name), table)); err != nil {
 			return err
 		}
 	}
@@ -294,7 +295,7 @@ func dropUnused(ctx context.Context, tx pgx.Tx, pattern string) error {
 		return err
 	}
 	for _, name := range unused {
-		if _, err := tx.Exec(ctx, "DROP FUNCTION cleave."+quote(name)+"()"); err != nil {
+		if _, err := tx.Exec(ctx, "DROP FUNCTION cleave."+sqltext.QuoteIdentifier(name)+"()"); err != nil {
 			return stillInUse(err)
 		}
 	}

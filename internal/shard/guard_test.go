@@ -18,6 +18,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement"
 	"github.com/cleavedb/cleave/placement/key"
@@ -208,7 +209,7 @@ func (c *cluster) insertKeys(t *testing.T, routers []*pgx.Conn, keyspace string,
 			for i, conn := range routers {
 				values := make([]string, len(point))
 				for j, text := range point {
-					values[j] = literal(text)
+					values[j] = sqltext.QuoteLiteral(text)
 				}
 				_, err := conn.Exec(t.Context(), fmt.Sprintf("INSERT INTO %s VALUES (%s)", table, strings.Join(values, ", ")))
 				if owner == shardName(i) {

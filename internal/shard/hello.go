@@ -3,7 +3,8 @@ package shard
 import (
 	"fmt"
 	"strconv"
-	"strings"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // RouterParameter is the startup parameter by which a backend says which router it serves. It is sent when the connection is
@@ -32,7 +33,7 @@ type Greeting struct {
 // this router. Its one row goes to [ParseGreeting].
 func HelloSQL(router string, version uint64) string {
 	return fmt.Sprintf("SELECT search_path, role, server_version, max_connections, reserved_connections, map_version, in_recovery FROM cleave.hello(%s, %d)",
-		literal(router), version)
+		sqltext.QuoteLiteral(router), version)
 }
 
 // ParseGreeting reads the row that hello answered with, each value in its text form.
@@ -54,13 +55,4 @@ func ParseGreeting(row []string) (Greeting, error) {
 		return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
 	}
 	return g, nil
-}
-
-// literal returns the text as SQL takes it, whatever standard_conforming_strings says.
-func literal(text string) string {
-	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
-	if strings.Contains(text, `\`) {
-		return " E" + strings.ReplaceAll(quoted, `\`, `\\`)
-	}
-	return quoted
 }

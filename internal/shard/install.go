@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // installLock is the advisory lock of all who create, claim or drop the schema. It is a number like any other, chosen once.
@@ -187,7 +189,7 @@ func keepOffSearchPath(ctx context.Context, conn *pgx.Conn) error {
 		if err := tx.QueryRow(ctx, query).Scan(&database, &due); err != nil || !due {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "ALTER ROLE CURRENT_USER IN DATABASE "+quote(database)+" SET search_path = public"); err != nil {
+		if _, err := tx.Exec(ctx, "ALTER ROLE CURRENT_USER IN DATABASE "+sqltext.QuoteIdentifier(database)+" SET search_path = public"); err != nil {
 			return fmt.Errorf("take the schema off the search_path of its role: %w", err)
 		}
 		return nil

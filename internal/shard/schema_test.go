@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -177,7 +178,7 @@ func TestTablesOfARoleNamedCleaveAreNotAmongOurs(t *testing.T) {
 		t.Run(database, func(t *testing.T) {
 			spec := specOf("s1", server)
 			spec.Database, spec.User = database, "cleave"
-			execute(t, admin, "CREATE DATABASE "+quote(database)+" OWNER cleave")
+			execute(t, admin, "CREATE DATABASE "+sqltext.QuoteIdentifier(database)+" OWNER cleave")
 			if test.set != "" {
 				execute(t, admin, test.set)
 			}

@@ -1,13 +1,14 @@
 package topology
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // maxIdentifier is PostgreSQL's limit for a name, in bytes.
@@ -61,66 +62,25 @@ func quoted(identifier string) string {
 	if plainIdentifier.MatchString(identifier) {
 		return identifier
 	}
-	return `"` + strings.ReplaceAll(identifier, `"`, `""`) + `"`
+	return sqltext.QuoteIdentifier(identifier)
 }
 
 // ParseTableName reads schema.name as SQL would: parts in double quotes are taken as they are, others in lower case. A
 // name without a schema is in public.
 func ParseTableName(text string) (TableName, error) {
-	first, rest, err := cutIdentifier(text)
-	if err != nil {
-		return TableName{}, fmt.Errorf("table name %q: %w", text, err)
+	parts, ok := sqltext.SplitNames(text, '.')
+	if !ok || len(parts) == 0 || len(parts) > 2 {
+		return TableName{}, fmt.Errorf("table name %q: write schema.name, and a name with quotes, blanks or dots in double quotes", text)
 	}
-	if rest == "" {
-		return TableName{Schema: "public", Name: first}, nil
-	}
-	second, rest, err := cutIdentifier(strings.TrimPrefix(rest, "."))
-	if err == nil && rest != "" {
-		err = errors.New("write schema.name")
-	}
-	if err != nil {
-		return TableName{}, fmt.Errorf("table name %q: %w", text, err)
-	}
-	return TableName{Schema: first, Name: second}, nil
-}
-
-// cutIdentifier reads one identifier; what follows begins with a dot or is empty.
-func cutIdentifier(text string) (identifier, rest string, err error) {
-	if inside, ok := strings.CutPrefix(text, `"`); ok {
-		identifier, rest, err = cutQuoted(inside)
-	} else {
-		end := strings.IndexByte(text, '.')
-		if end < 0 {
-			end = len(text)
-		}
-		identifier, rest = strings.ToLower(text[:end]), text[end:]
-		if strings.ContainsAny(identifier, "\" \t\r\n") {
-			err = errors.New("put a name with quotes or blanks into double quotes")
+	for _, part := range parts {
+		if err := checkIdentifier(part); err != nil {
+			return TableName{}, fmt.Errorf("table name %q: %w", text, err)
 		}
 	}
-	switch {
-	case err != nil:
-	case rest != "" && rest[0] != '.':
-		err = errors.New("write schema.name")
-	default:
-		err = checkIdentifier(identifier)
+	if len(parts) == 1 {
+		return TableName{Schema: "public", Name: parts[0]}, nil
 	}
-	return identifier, rest, err
-}
-
-// cutQuoted reads up to the closing quote; two quotes are one.
-func cutQuoted(text string) (identifier, rest string, err error) {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '"' {
-			if !strings.HasPrefix(text[i+1:], `"`) {
-				return b.String(), text[i+1:], nil
-			}
-			i++
-		}
-		b.WriteByte(text[i])
-	}
-	return "", "", errors.New("a double quote is not closed")
+	return TableName{Schema: parts[0], Name: parts[1]}, nil
 }
 
 func checkIdentifier(identifier string) error {

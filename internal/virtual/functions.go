@@ -11,6 +11,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/session"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement/key"
 )
@@ -168,8 +169,8 @@ func referenceTable(ctx context.Context, s *Schema, call session.Call, arguments
 
 // tableName reads a table's name; one without a schema is looked up as PostgreSQL does it.
 func (s *Schema) tableName(ctx context.Context, name string, path []string) (topology.TableName, error) {
-	parts, err := splitIdentifiers(name, '.')
-	if err != nil || len(parts) > 2 {
+	parts, ok := sqltext.SplitNames(name, '.')
+	if !ok || len(parts) == 0 || len(parts) > 2 || slices.Contains(parts, "") {
 		return topology.TableName{}, pgerr.New(pgerr.InvalidName, "%q is not a table's name", name)
 	}
 	if len(parts) == 2 {
@@ -189,61 +190,11 @@ func (s *Schema) tableName(ctx context.Context, name string, path []string) (top
 
 // identifiers reads a list of names with commas between them.
 func identifiers(list string) ([]string, error) {
-	names, err := splitIdentifiers(list, ',')
-	if err != nil || len(names) == 0 {
+	names, ok := sqltext.SplitNames(list, ',')
+	if !ok || len(names) == 0 || slices.Contains(names, "") {
 		return nil, pgerr.New(pgerr.InvalidName, "%q is not a list of columns", list).WithHint("Write the key's columns as 'user_id' or 'channel_id, bucket'.")
 	}
 	return names, nil
-}
-
-var errIdentifier = errors.New("not an identifier")
-
-// splitIdentifiers reads names as SQL does: folded unless they are quoted.
-func splitIdentifiers(text string, separator byte) ([]string, error) {
-	var names []string
-	for {
-		text = strings.TrimSpace(text)
-		var name string
-		if strings.HasPrefix(text, `"`) {
-			closing := closingQuote(text)
-			if closing < 0 {
-				return nil, errIdentifier
-			}
-			name, text = strings.ReplaceAll(text[1:closing], `""`, `"`), text[closing+1:]
-		} else {
-			end := strings.IndexByte(text, separator)
-			if end < 0 {
-				end = len(text)
-			}
-			name, text = strings.ToLower(strings.TrimSpace(text[:end])), text[end:]
-		}
-		if name == "" || strings.ContainsAny(name, "\x00") {
-			return nil, errIdentifier
-		}
-		names = append(names, name)
-		text = strings.TrimSpace(text)
-		if text == "" {
-			return names, nil
-		}
-		if text[0] != separator {
-			return nil, errIdentifier
-		}
-		text = text[1:]
-	}
-}
-
-// closingQuote returns where a quoted name at the front of a text ends, -1 if it does not.
-func closingQuote(text string) int {
-	for i := 1; i < len(text); i++ {
-		if text[i] != '"' {
-			continue
-		}
-		if i+1 == len(text) || text[i+1] != '"' {
-			return i
-		}
-		i++
-	}
-	return -1
 }
 
 // shardOf tells on which shard a key's rows live.
