@@ -4,24 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/auth"
 	"github.com/cleavedb/cleave/internal/catalog"
-	"github.com/cleavedb/cleave/internal/config"
 	"github.com/cleavedb/cleave/internal/observe"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/shard"
-	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/virtual"
 )
 
@@ -33,6 +28,7 @@ type router struct {
 	server     *session.Server
 	statements *observe.Statements
 	shards     *observe.ShardStats
+	directory  *directory // nil if users come from a file
 
 	mu        sync.Mutex
 	greetings map[int]shard.Greeting // by the shard's number
@@ -76,7 +72,7 @@ func (r *router) newServer() (*session.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("auth.rules: %w", err)
 	}
-	users, err := usersOf(c, n)
+	users, err := r.usersOf()
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +110,9 @@ func (r *router) serve(ctx context.Context, door net.Listener) error {
 func (r *router) close() {
 	r.pools.Close()
 	r.catalog.Close()
+	if r.directory != nil {
+		r.directory.close()
+	}
 }
 
 // ready returns why clients cannot be served: there is no map, or this process is not registered, so that nobody would wait
@@ -230,53 +229,4 @@ func parseRules(lines []string) (auth.Rules, error) {
 		}
 	}
 	return auth.ParseRules(specs)
-}
-
-// usersOf says where users' verifiers come from.
-func usersOf(c config.Config, n *node) (auth.Users, error) {
-	if c.Auth.UsersFile != "" {
-		users, err := auth.NewFile(c.Auth.UsersFile, func(err error) {
-			n.logger.Warn("auth.users_file could not be read again; what was read before counts", "error", err)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("auth.users_file: %w", err)
-		}
-		return users, nil
-	}
-	access, logger := accessOf(c), n.logger
-	return auth.NewCached(func(ctx context.Context, user string) (*auth.User, error) {
-		return userFromShard(ctx, access, n.follower.Map(), user, logger)
-	}, 0, n.logger), nil
-}
-
-// userFromShard reads a role's verifier from the home shard.
-func userFromShard(ctx context.Context, access shard.Access, m *topology.Map, user string, logger *slog.Logger) (*auth.User, error) {
-	if m == nil || m.Home() == nil {
-		return nil, errors.New("there is no shard to look users up on")
-	}
-	conn, err := access.Connect(ctx, m.Home().Spec())
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	const query = `SELECT coalesce(rolpassword, ''), rolcanlogin, coalesce(nullif(rolvaliduntil, 'infinity'), 'epoch') FROM pg_catalog.pg_authid WHERE rolname = $1`
-	var password string
-	found := &auth.User{Name: user}
-	var until time.Time
-	err = conn.QueryRow(ctx, query, user).Scan(&password, &found.CanLogin, &until)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, auth.ErrNoUser
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read pg_authid on shard %q (the role %q needs GRANT SELECT ON pg_authid, or use auth.users_file): %w", m.Home().Name(), access.User, err)
-	}
-	if until.Unix() != 0 {
-		found.ValidUntil = until
-	}
-	if strings.HasPrefix(password, "SCRAM-SHA-256$") {
-		found.Verifier, err = auth.ParseVerifier(password)
-	} else if password != "" {
-		logger.Warn("a role has a password that is not a SCRAM verifier, so it cannot log in", "user", user)
-	}
-	return found, err
 }

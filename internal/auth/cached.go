@@ -5,37 +5,53 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
-// How long a [Cached] keeps what, and how much of it.
+// How long a [Cached] keeps what, and how much of it. That there is no such user counts for as long as what a user is, so
+// that a second try costs the same whether the user exists or not.
 const (
 	defaultTTL = 5 * time.Second
-	noUserTTL  = time.Second
 	maxStale   = time.Hour
 	maxKnown   = 10_000
 	maxUnknown = 10_000
 )
 
+// How long a question may take, and how often failures are told.
+const (
+	answerTimeout = 10 * time.Second
+	complainEvery = 10 * time.Second
+)
+
 // maxName is the most bytes that a role's name has: nobody needs to be asked for a longer one.
 const maxName = 63
 
-// Source asks for a user where it is kept. It returns ErrNoUser if there is none.
+// Source asks for a user where it is kept. It returns ErrNoUser if there is none. The name is UTF-8, not empty, and not longer
+// than PostgreSQL's names are.
 type Source func(ctx context.Context, user string) (*User, error)
 
 // Cached remembers what a source says, so that a burst of logins is not a burst of look-ups, and so that a source that is
 // away does not lock everybody out: what it said within the last hour counts until it can be asked again.
+//
+// A source is asked at most two questions at a time, however many strangers make up names: one about a user that was
+// known before, one about any other name. So those who exist do not wait behind those who do not.
 type Cached struct {
 	source Source
 	ttl    time.Duration
 	logger *slog.Logger
 	now    func() time.Time
 
-	mu      sync.Mutex
-	known   map[string]knownUser
-	unknown map[string]time.Time // names of nobody, and until when that counts
-	asked   map[string]*question
+	familiar, strange *lane
+
+	mu         sync.Mutex
+	known      map[string]knownUser
+	unknown    map[string]time.Time // names of nobody, and until when that counts
+	asked      map[string]*question
+	complained time.Time // when a failure was told last
+	untold     int       // failures since then
 }
 
 // knownUser is an answer of the source.
@@ -45,8 +61,9 @@ type knownUser struct {
 	askAgain time.Time
 }
 
-// question is one that the source is being asked. What it has besides done may be read when done is closed.
+// question is one that the source is being asked. What it has besides done and lane may be read when done is closed.
 type question struct {
+	lane      *lane
 	done      chan struct{}
 	user      *User
 	err       error
@@ -54,7 +71,7 @@ type question struct {
 }
 
 // NewCached returns a cache that asks again after the ttl, 5 seconds if it is 0. The logger, which may be nil, is told when
-// an old answer serves for want of a new one.
+// the source fails, and not more often than once in some seconds.
 func NewCached(source Source, ttl time.Duration, logger *slog.Logger) *Cached {
 	if ttl <= 0 {
 		ttl = defaultTTL
@@ -63,14 +80,14 @@ func NewCached(source Source, ttl time.Duration, logger *slog.Logger) *Cached {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return &Cached{
-		source: source, ttl: ttl, logger: logger, now: time.Now,
+		source: source, ttl: ttl, logger: logger, now: time.Now, familiar: newLane(), strange: newLane(),
 		known: map[string]knownUser{}, unknown: map[string]time.Time{}, asked: map[string]*question{},
 	}
 }
 
 // Lookup finds a user. Of those who look for the same one at the same time, one asks and the others wait for its answer.
 func (c *Cached) Lookup(ctx context.Context, user string) (*User, error) {
-	if len(user) > maxName {
+	if !canBeName(user) {
 		return nil, ErrNoUser
 	}
 	for {
@@ -95,6 +112,12 @@ func (c *Cached) Lookup(ctx context.Context, user string) (*User, error) {
 	}
 }
 
+// canBeName says whether a role can have this name. One for which it cannot be would be an error of the source, and not an
+// answer.
+func canBeName(user string) bool {
+	return user != "" && len(user) <= maxName && utf8.ValidString(user) && !strings.ContainsRune(user, 0)
+}
+
 // begin returns what is remembered, or else the question to wait for, which may be the caller's to ask.
 func (c *Cached) begin(user string) (found *User, q *question, mine bool) {
 	c.mu.Lock()
@@ -109,7 +132,10 @@ func (c *Cached) begin(user string) (found *User, q *question, mine bool) {
 	if q, asked := c.asked[user]; asked {
 		return nil, q, false
 	}
-	q = &question{done: make(chan struct{}), abandoned: true}
+	q = &question{lane: c.strange, done: make(chan struct{}), abandoned: true}
+	if _, familiar := c.known[user]; familiar {
+		q.lane = c.familiar
+	}
 	c.asked[user] = q
 	return nil, q, true
 }
@@ -122,7 +148,7 @@ func (c *Cached) ask(ctx context.Context, user string, q *question) {
 		c.mu.Unlock()
 		close(q.done)
 	}()
-	found, err := c.source(ctx, user)
+	found, err := c.askInTurn(ctx, user, q.lane)
 	switch {
 	case errors.Is(err, ErrNoUser) || err == nil && found == nil:
 		c.forget(user)
@@ -136,6 +162,17 @@ func (c *Cached) ask(ctx context.Context, user string, q *question) {
 		q.user, q.err = c.old(user, err)
 		q.abandoned = q.err != nil && ctx.Err() != nil
 	}
+}
+
+// askInTurn asks the source when the lane is free.
+func (c *Cached) askInTurn(ctx context.Context, user string, l *lane) (*User, error) {
+	if err := l.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.leave()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return c.source(ctx, user)
 }
 
 func (c *Cached) remember(user string, found *User) {
@@ -154,7 +191,7 @@ func (c *Cached) forget(user string) {
 	defer c.mu.Unlock()
 	delete(c.known, user)
 	makeRoom(c.unknown, user, maxUnknown)
-	c.unknown[user] = c.now().Add(noUserTTL)
+	c.unknown[user] = c.now().Add(c.ttl)
 }
 
 // makeRoom drops any one entry if the map is full: which one is not worth keeping account of.
@@ -177,10 +214,21 @@ func (c *Cached) old(user string, failure error) (*User, error) {
 	now := c.now()
 	age := now.Sub(known.said)
 	if !ok || age > maxStale {
+		c.complain(now, "users cannot be looked up", "user", user, "error", failure)
 		return nil, fmt.Errorf("look up a user: %w", failure)
 	}
 	known.askAgain = now.Add(c.ttl)
 	c.known[user] = known
-	c.logger.Warn("a user could not be looked up; what was known of it before serves", "user", user, "age", age.Round(time.Second), "error", failure)
+	c.complain(now, "users cannot be looked up; what was known of them before serves", "user", user, "age", age.Round(time.Second), "error", failure)
 	return known.user, nil
+}
+
+// complain tells of a failure, unless one was told just now: strangers can cause any number of them. The caller holds mu.
+func (c *Cached) complain(now time.Time, message string, details ...any) {
+	if !c.complained.IsZero() && now.Sub(c.complained) < complainEvery {
+		c.untold++
+		return
+	}
+	c.logger.Warn(message, append(details, "untold", c.untold)...)
+	c.complained, c.untold = now, 0
 }

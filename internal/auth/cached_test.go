@@ -72,16 +72,130 @@ func TestAnswersAreRemembered(t *testing.T) {
 
 	expectAsked(t, c, d, "b", ErrNoUser, true)
 	expectAsked(t, c, d, "b", ErrNoUser, false)
+	clock.pass(defaultTTL - 1)
+	expectAsked(t, c, d, "b", ErrNoUser, false) // for as long as of those who exist, or the time would tell who does
 	d.set(nil, "b")
-	clock.pass(noUserTTL)
+	clock.pass(1)
 	expectAsked(t, c, d, "b", nil, true) // who was created is let in soon
 
 	clock.pass(defaultTTL)
 	expectAsked(t, c, d, "a", ErrNoUser, true) // who was dropped is forgotten
 	d.set(errAway)
-	clock.pass(noUserTTL)
+	clock.pass(defaultTTL)
 	expectAsked(t, c, d, "a", errAway, true)
-	expectAsked(t, c, d, strings.Repeat("x", maxName+1), ErrNoUser, false)
+}
+
+// TestNobodyIsAskedForWhatIsNoName: a source would fail over them, which is not an answer.
+func TestNobodyIsAskedForWhatIsNoName(t *testing.T) {
+	d := &directory{}
+	d.set(errAway)
+	c := NewCached(d.lookup, 0, nil)
+	for _, name := range []string{"", strings.Repeat("x", maxName+1), "\xff\xfe", "cut off \xc3", "a\x00b"} {
+		expectAsked(t, c, d, name, ErrNoUser, false)
+	}
+	expectAsked(t, c, d, strings.Repeat("ä", maxName/2), errAway, true)
+}
+
+func TestFailuresAreToldNowAndThen(t *testing.T) {
+	d := &directory{}
+	d.set(nil, "known")
+	var log bytes.Buffer
+	c, clock := NewCached(d.lookup, 0, slog.New(slog.NewTextHandler(&log, nil))), newClock()
+	c.now = clock.now
+	expectAsked(t, c, d, "known", nil, true)
+	d.set(errAway)
+	clock.pass(defaultTTL)
+	told := func() int { return strings.Count(log.String(), "\n") }
+	for i := range 100 {
+		expectAsked(t, c, d, "stranger"+strconv.Itoa(i), errAway, true)
+	}
+	expectAsked(t, c, d, "known", nil, true)
+	if told() != 1 {
+		t.Errorf("%d lines were logged:\n%s", told(), log.String())
+	}
+	clock.pass(complainEvery)
+	expectAsked(t, c, d, "stranger", errAway, true)
+	if told() != 2 || !strings.Contains(log.String(), "untold=100") {
+		t.Errorf("%d lines were logged:\n%s", told(), log.String())
+	}
+}
+
+// TestStrangersStandInLineBehindEachOther: whatever number of them come, the source is asked about one at a time, and those who
+// are known pass them by.
+func TestStrangersStandInLineBehindEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, together atomic.Int32
+		answer := make(chan struct{})
+		c := NewCached(func(_ context.Context, user string) (*User, error) {
+			if user == "known" {
+				return &User{Name: user}, nil
+			}
+			if asked.Add(1); together.Add(1) > 1 {
+				t.Error("two strangers are asked about at once")
+			}
+			defer together.Add(-1)
+			<-answer
+			return nil, ErrNoUser
+		}, 0, nil)
+		if _, err := c.Lookup(t.Context(), "known"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(defaultTTL) // it has to be asked about again
+		const more = 20
+		var group sync.WaitGroup
+		var crowded atomic.Int32
+		for i := range maxInLane + more {
+			group.Go(func() {
+				_, err := c.Lookup(t.Context(), "stranger"+strconv.Itoa(i))
+				if errors.Is(err, errCrowded) {
+					crowded.Add(1)
+				} else if !errors.Is(err, ErrNoUser) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		if crowded.Load() != more {
+			t.Errorf("%d were not let into the line", crowded.Load())
+		}
+		if user, err := c.Lookup(t.Context(), "known"); err != nil || user.Name != "known" {
+			t.Errorf("%+v, %v", user, err)
+		}
+		close(answer)
+		group.Wait()
+		if asked.Load() != maxInLane {
+			t.Errorf("%d were asked about", asked.Load())
+		}
+	})
+}
+
+// TestNobodyStandsInLineForLong: a source that hangs holds up one question, and the others hear so.
+func TestNobodyStandsInLineForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCached(func(ctx context.Context, _ string) (*User, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, 0, nil)
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := c.Lookup(t.Context(), "first"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the first heard %v", err)
+			}
+		})
+		synctest.Wait()
+		if _, err := c.Lookup(t.Context(), "second"); !errors.Is(err, errCrowded) {
+			t.Errorf("the second heard %v", err)
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := c.Lookup(gone, "third"); !errors.Is(err, context.Canceled) {
+			t.Errorf("who had gone heard %v", err)
+		}
+		group.Wait()
+		if waiting := len(c.strange.present) + len(c.strange.turn); waiting != 0 {
+			t.Errorf("the lane has %d in it", waiting)
+		}
+	})
 }
 
 func TestASourceThatIsAwayLocksNobodyOut(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // A latency is counted in one of latencyBuckets: four to every doubling, from 1 µs on, so that the middle of a bucket is within
@@ -206,7 +208,7 @@ func NewStatements(config StatementsConfig) *Statements {
 }
 
 // Entry returns the statement with the fingerprint, which is the same one each time, so it may be kept. The text is asked for
-// when the fingerprint is new.
+// when the fingerprint is not known. Statements that differ only in the values of settings, which are not shown, are one.
 func (s *Statements) Entry(fingerprint uint64, text func() string) *Statement {
 	full := s.isFull() // before the look: whatever is not there now will never be
 	if found, _ := s.find(fingerprint); found != nil {
@@ -215,7 +217,11 @@ func (s *Statements) Entry(fingerprint uint64, text func() string) *Statement {
 	if full {
 		return &s.other
 	}
-	return s.add(&Statement{fingerprint: fingerprint, text: shorten(text(), s.config.TextLimit), shards: s.config.Shards})
+	masked, sets := maskSettings(text())
+	if sets {
+		fingerprint = sqltext.Fingerprint([]byte(masked))
+	}
+	return s.add(&Statement{fingerprint: fingerprint, text: shorten(masked, s.config.TextLimit), shards: s.config.Shards})
 }
 
 func (s *Statements) isFull() bool { return s.known.Load() >= int64(s.config.Limit) }

@@ -56,6 +56,7 @@ const (
 	UndefinedFunction         = "42883"
 	UndefinedObject           = "42704"
 	DuplicatePrepared         = "42P05"
+	DuplicateCursor           = "42P03"
 	WrongObjectType           = "42809"
 	InvalidTableDefinition    = "42P16"
 	TooManyConnections        = "53300"

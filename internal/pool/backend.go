@@ -30,6 +30,7 @@ type Backend struct {
 	pid        uint32
 	cancelKey  []byte
 	parameters map[string]string
+	opened     time.Time
 	expires    time.Time
 	watched    uint64 // its number with the watcher; 0 means that it is looked at instead
 	dead       atomic.Bool

@@ -57,6 +57,12 @@ func (b *breaker) failed(began, now time.Time, cause *pgerr.Error) {
 // succeeded closes it: a server that answers can be reached, even if the answer is no.
 func (b *breaker) succeeded() { *b = breaker{} }
 
+// isForgettable says whether nothing is lost with it. The failures are kept for longer than they hold logins back, so that one who
+// comes again after every pause has to wait for longer each time.
+func (b *breaker) isForgettable(now time.Time) bool {
+	return b.failures == 0 || !b.probing && now.Sub(b.until) > lastPause
+}
+
 // undecided is told of a login that failed for a reason that is another breaker's business.
 func (b *breaker) undecided() { b.probing = false }
 

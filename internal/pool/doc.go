@@ -10,8 +10,11 @@
 //     closed counts until the server has hung up, so the server does not see more either; only one that is busy with a
 //     statement for longer than a second after the goodbye is not waited for.
 //   - Waiting is fair: the first waiter of a shard comes first, whatever its role. At the limit a backend of another role is
-//     closed to make room for it.
+//     closed to make room for it. Between shards that share [Config.Total] it is fair over time: a backend serves those of its own
+//     shard for a turn before its place goes to somebody who has waited for longer elsewhere, or most of the time would go
+//     into logins.
 //   - A backend whose server has hung up is not lent. One watcher notices, so lending costs no system call.
+//   - A role whose logins the server does not let through is held back alone; what it sets for itself concerns nobody else.
 //   - A shard that cannot be reached gets one login attempt at a time, ever more rarely, however many wait for it; those
 //     who cannot be served hear so at once.
 //   - Passwords are shown by SCRAM alone, never in the clear and never as MD5.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"syscall"
 	"time"
@@ -21,7 +22,7 @@ type fault int
 
 const (
 	ofServer    fault = iota // the server or the network: nobody gets in
-	ofRoleLimit              // the role has as many connections as the server grants it
+	ofRoleAlone              // the role's limit, or what is set for it there: it will not get in for a while, others need not care
 	ofSecret                 // what was shown, or the role's rights: the same will fail again, others need not
 )
 
@@ -50,42 +51,88 @@ type credentialError struct{ error }
 
 func (e *credentialError) Unwrap() error { return e.error }
 
+// greetingError says that the server had let the role in, and its first statement failed.
+type greetingError struct{ error }
+
+func (e *greetingError) Unwrap() error { return e.error }
+
 // explain turns the error of a failed login into what those hear who waited for it.
 func (l *login) explain(err error) (fault, *pgerr.Error) {
 	var said *pgerr.Error
 	var shown *credentialError
-	switch {
-	case errors.As(err, &said):
-		return l.explainRefusal(err, said)
-	case errors.As(err, &shown):
+	if errors.As(err, &said) {
+		return l.faultOf(err, said), l.explainRefusal(said)
+	}
+	if errors.As(err, &shown) {
 		return ofSecret, pgerr.New(pgerr.InvalidAuthorization, "could not log in to shard %q as role %q", l.spec.Name, l.role.user).
 			WithDetail("%s", sentence(err))
-	case errors.Is(err, context.DeadlineExceeded):
+	}
+	whose := ofServer
+	if concernsGreeting(err) {
+		whose = ofRoleAlone
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer within %v", l.shard.pools.config.ConnectTimeout)
 	}
-	return ofServer, l.unreached(pgerr.ConnectionFailure, err)
+	if whose == ofRoleAlone {
+		return whose, l.notLetIn(sentence(err))
+	}
+	return whose, l.unreached(pgerr.ConnectionFailure, err)
+}
+
+// concernsGreeting says whether a role can have caused, by what is set for it, that its first statement was not answered well: it
+// took too long, or the answer makes no sense. That the server hangs up it cannot.
+func concernsGreeting(err error) bool {
+	var greeting *greetingError
+	if !errors.As(err, &greeting) {
+		return false
+	}
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &network) && !isReset(err)
 }
 
 // byRoleLimit is the server's function that says that a role has too many connections; the code alone does not tell it from a
 // server that is full.
 const byRoleLimit = "InitializeSessionUserId"
 
-func (l *login) explainRefusal(err error, said *pgerr.Error) (fault, *pgerr.Error) {
+// faultOf says who is concerned by the server's refusal. Only what cannot be the role's doing concerns everybody: what a role
+// sets for itself (ALTER ROLE … SET) takes effect during the login and can make it fail with almost any code.
+func (l *login) faultOf(err error, said *pgerr.Error) fault {
 	var refused *refusal
 	switch code := said.Code; {
-	case strings.HasPrefix(code, "28"), code == pgerr.InvalidCatalogName, code == pgerr.InsufficientPrivilege:
-		return ofSecret, l.passedOn(said)
-	case code == pgerr.TooManyConnections:
-		if errors.As(err, &refused) && refused.routine == byRoleLimit {
-			return ofRoleLimit, l.passedOn(said)
-		}
-		return ofServer, l.passedOn(said)
-	case code == pgerr.CannotConnectNow, code == pgerr.AdminShutdown, code == pgerr.CrashShutdown:
-		return ofServer, l.unreached(pgerr.CannotConnectNow, said)
-	case strings.HasPrefix(code, "CL"): // what our own schema on the shard says means something to whoever asks
-		return ofServer, l.passedOn(said)
+	case refusesRole(code):
+		return ofSecret
+	case code == pgerr.TooManyConnections && errors.As(err, &refused) && refused.routine == byRoleLimit:
+		return ofRoleAlone
+	case isGoingDown(code), strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"), code == pgerr.OldMap:
+		return ofServer
 	}
-	return ofServer, l.unreached(pgerr.ConnectionFailure, said)
+	return ofRoleAlone
+}
+
+// refusesRole says whether it is about who logs in, and not about how the login went on.
+func refusesRole(code string) bool {
+	return strings.HasPrefix(code, "28") || code == pgerr.InvalidCatalogName || code == pgerr.InsufficientPrivilege
+}
+
+// isGoingDown says whether the server starts up, shuts down or crashes.
+func isGoingDown(code string) bool {
+	return code == pgerr.CannotConnectNow || code == pgerr.AdminShutdown || code == pgerr.CrashShutdown
+}
+
+// explainRefusal is what a client hears of the server's refusal.
+func (l *login) explainRefusal(said *pgerr.Error) *pgerr.Error {
+	switch code := said.Code; {
+	case refusesRole(code), code == pgerr.TooManyConnections:
+		return l.passedOn(said)
+	case strings.HasPrefix(code, "CL"): // what our own schema on the shard says means something to whoever asks
+		return l.passedOn(said)
+	case isGoingDown(code):
+		return l.unreached(pgerr.CannotConnectNow, said)
+	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"):
+		return l.unreached(pgerr.ConnectionFailure, said)
+	}
+	return l.notLetIn(sentence(said))
 }
 
 // passedOn is what was said, with where.
@@ -100,6 +147,14 @@ func (l *login) unreached(code string, err error) *pgerr.Error {
 	return pgerr.New(code, "shard %q cannot be reached", l.spec.Name).
 		WithDetail("The login to %s as role %q failed: %s", l.spec.Primary.Address, l.role.user, sentence(err)).
 		WithHint("See whether the server runs, and what its log says.")
+}
+
+// notLetIn is about a server that works, and the role's login does not. The server's own code would be taken for one of the
+// client's statement.
+func (l *login) notLetIn(reason string) *pgerr.Error {
+	return pgerr.New(pgerr.ConnectionFailure, "could not log in to shard %q as role %q", l.spec.Name, l.role.user).
+		WithDetail("The login to %s failed: %s", l.spec.Primary.Address, reason).
+		WithHint("See what ALTER ROLE … SET has set for the role on that server, and what its log says.")
 }
 
 // nothingToShow is about a server that asks for a password of a role that the router has none for.

@@ -59,7 +59,7 @@ func (l *login) run(ctx context.Context) (*Backend, error) {
 	b := l.newBackend(conn, socket, access.TLS)
 	err = within(ctx, conn, func() error { return l.introduce(b, access) })
 	if err == nil {
-		err = config.OnLogin(ctx, b)
+		err = l.greet(ctx, b)
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -68,15 +68,24 @@ func (l *login) run(ctx context.Context) (*Backend, error) {
 	return b, nil
 }
 
+// greet runs the first statements.
+func (l *login) greet(ctx context.Context, b *Backend) error {
+	if err := l.shard.pools.config.OnLogin(ctx, b); err != nil {
+		return &greetingError{err}
+	}
+	return nil
+}
+
 // longestMessage is far more than any message of a login or of a control statement's answer has.
 const longestMessage = 16 << 20
 
 func (l *login) newBackend(conn net.Conn, socket *net.TCPConn, secured *tls.Config) *Backend {
 	frontend := pgproto3.NewFrontend(&messageReader{source: conn}, conn)
 	frontend.SetMaxBodyLen(longestMessage)
+	now := time.Now()
 	return &Backend{
 		shard: l.shard, role: l.role, shardName: l.spec.Name, generation: l.generation, conn: conn, socket: socket, frontend: frontend,
-		secured: secured, parameters: map[string]string{}, expires: time.Now().Add(jitter(l.shard.pools.config.MaxAge)),
+		secured: secured, parameters: map[string]string{}, opened: now, expires: now.Add(jitter(l.shard.pools.config.MaxAge)),
 	}
 }
 
@@ -276,7 +285,7 @@ func (s *shardPool) loginFailed(l *login, err error) {
 		return
 	}
 	s.breaker.succeeded()
-	if whose == ofRoleLimit {
+	if whose == ofRoleAlone {
 		l.role.breaker.failed(l.began, now, failure)
 		s.failHopeless(l.role, now)
 		return

@@ -217,6 +217,116 @@ func TestARolesOwnLimit(t *testing.T) {
 	}
 }
 
+// TestWhatARoleSetsForItselfConcernsNobodyElse: any role can make its own logins fail, and others must not notice.
+func TestWhatARoleSetsForItselfConcernsNobodyElse(t *testing.T) {
+	server := pgtest.Start(t)
+	admin := connect(t, server)
+	// One serializable transaction that writes keeps a deferrable one from beginning.
+	execute(t, admin, "BEGIN ISOLATION LEVEL SERIALIZABLE; CREATE TABLE public.unfinished ()")
+	makeRoles := connect(t, server)
+	for user, c := range map[string]struct {
+		settings []string
+		says     string
+	}{
+		"preloading": {[]string{"local_preload_libraries = 'nosuchlib'"}, "nosuchlib"},
+		"hasty":      {[]string{"statement_timeout = 1"}, "57014"},
+		"patient": {[]string{
+			"default_transaction_isolation = 'serializable'", "default_transaction_read_only = on", "default_transaction_deferrable = on",
+		}, "no answer within"},
+	} {
+		t.Run(user, func(t *testing.T) {
+			execute(t, makeRoles, "CREATE ROLE "+user+" LOGIN")
+			for _, setting := range c.settings {
+				execute(t, makeRoles, "ALTER ROLE "+user+" SET "+setting)
+			}
+			p := poolsOn(t, Config{ConnectTimeout: 2 * time.Second, OnLogin: func(ctx context.Context, b *Backend) error {
+				_, err := b.Exec(ctx, "SELECT pg_sleep(0.05) FROM pg_catalog.pg_class LIMIT 1")
+				return err
+			}}, server)
+			_, err := p.Acquire(t.Context(), 1, &Identity{User: user}, 0)
+			expectError(t, err, pgerr.ConnectionFailure, fmt.Sprintf("could not log in to shard %q as role %q", "s1", user), server.Addr(), c.says, "ALTER ROLE")
+			if s := statsOf(t, p); s.Breaker != Closed || s.FailedLogins != 1 {
+				t.Errorf("it concerns the shard: %+v", s)
+			}
+			acquire(t, p, service).Release()
+		})
+	}
+}
+
+// TestARoleThatCannotLogInDoesNotHammer: one that comes again at once is told so by the router alone, and each pause is longer.
+func TestARoleThatCannotLogInDoesNotHammer(t *testing.T) {
+	server := pgtest.Start(t)
+	admin := connect(t, server)
+	execute(t, admin, "CREATE ROLE bob LOGIN")
+	execute(t, admin, "ALTER ROLE bob SET local_preload_libraries = 'nosuchlib'")
+	p := poolsOn(t, Config{}, server)
+	bob := &Identity{User: "bob"}
+	for attempt := 1; attempt <= 4; attempt++ {
+		eventually(t, "another login is attempted", func() bool {
+			if _, err := p.Acquire(t.Context(), 1, bob, 0); err == nil {
+				t.Fatal("bob is in")
+			}
+			acquire(t, p, service).Release()
+			return int(statsOf(t, p).FailedLogins) == attempt
+		})
+		if failures := p.shard(1).endPause("bob"); failures != attempt {
+			t.Fatalf("after %d attempts the role's breaker has counted %d", attempt, failures)
+		}
+	}
+	execute(t, admin, "ALTER ROLE bob RESET ALL")
+	eventually(t, "bob is in", func() bool {
+		b, err := p.Acquire(t.Context(), 1, bob, 0)
+		if err == nil {
+			b.Release()
+		}
+		return err == nil
+	})
+}
+
+// endPause lets the next attempt of the role be due, and the keeper look after what is not needed any more. It returns how many
+// logins have failed in a row.
+func (s *shardPool) endPause(user string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.roles[user]; r != nil {
+		r.breaker.until = time.Now()
+	}
+	s.sweep(time.Now())
+	if r := s.roles[user]; r != nil {
+		return r.breaker.failures
+	}
+	return 0
+}
+
+// TestWhoIsConcerned: a code that a role can bring about concerns nobody else.
+func TestWhoIsConcerned(t *testing.T) {
+	l := &login{}
+	for want, codes := range map[fault][]string{
+		ofServer:    {"57P01", "57P02", "57P03", "08006", "08P01", "53100", "53200", "53300", "CL003"},
+		ofRoleAlone: {"57014", "57P05", "58P01", "58030", "22023", "42704", "42883", "3F000", "25006", "55000", "XX000", "CL001", "CL002", ""},
+		ofSecret:    {"28000", "28P01", "3D000", "42501"},
+	} {
+		for _, code := range codes {
+			if got := l.faultOf(nil, pgerr.New(code, "no")); got != want {
+				t.Errorf("%s is %d, want %d", code, got, want)
+			}
+		}
+	}
+	limited := &refusal{said: pgerr.New(pgerr.TooManyConnections, "too many connections for role"), routine: byRoleLimit}
+	if got := l.faultOf(limited, limited.said); got != ofRoleAlone {
+		t.Errorf("a role's own limit is %d", got)
+	}
+	for err, want := range map[error]bool{
+		&greetingError{context.DeadlineExceeded}: true, &greetingError{errors.New("two rows")}: true,
+		&greetingError{io.ErrUnexpectedEOF}: false, &greetingError{&net.OpError{Op: "read", Err: syscall.ECONNRESET}}: false,
+		context.DeadlineExceeded: false, io.EOF: false,
+	} {
+		if concernsGreeting(err) != want {
+			t.Errorf("%v concerns the greeting: %v", err, !want)
+		}
+	}
+}
+
 func TestAServerThatStartsUpIsWaitedFor(t *testing.T) {
 	const starting = "E\x00\x00\x00\x39SFATAL\x00VFATAL\x00C57P03\x00Mthe system is starting up\x00\x00"
 	address, _ := listen(t, func(conn net.Conn) {

@@ -34,7 +34,7 @@ type Pools struct {
 // New returns pools without shards; nothing runs before the first Apply.
 func New(config Config) *Pools {
 	p := &Pools{config: config.withDefaults(), alarm: make(chan struct{}, 1), caps: map[int]int{}}
-	p.total.limit, p.total.starving = int64(p.config.Total), map[*shardPool]time.Time{}
+	p.total.limit, p.total.starving = int64(p.config.Total), map[*shardPool]hunger{}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.table.Store(&[]*shardPool{})
 	return p
@@ -222,7 +222,7 @@ func (p *Pools) tend(now time.Time, sweeping bool, next time.Time) time.Time {
 		}
 	}
 	p.feed()
-	for p.total.isWanted() && closeIdle(shards) {
+	for p.total.isDue(now) && closeIdle(shards) {
 		continue
 	}
 	return next

@@ -24,6 +24,9 @@ func (s *shardPool) redirect(spec topology.ShardSpec) {
 	}
 	s.spec = spec
 	s.breaker.hurry() // what kept logins from succeeding may be what the new map has mended
+	for _, r := range s.roles {
+		r.breaker.hurry()
+	}
 	s.dispatch()
 }
 

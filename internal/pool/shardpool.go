@@ -47,7 +47,7 @@ type role struct {
 	counts  counts
 	logins  int
 	waiting queue
-	breaker breaker // for logins that fail because of the role's own limit
+	breaker breaker // for logins that fail because of the role's own limit or settings
 	// covered is how many waiters of the role have been seen in this round of dispatch for whom a login is under way.
 	covered int
 	round   uint64
@@ -195,7 +195,7 @@ func (s *shardPool) giveBack(b *Backend) {
 func (s *shardPool) offer(b *Backend) {
 	first := s.queue.head
 	switch {
-	case s.pools.total.isWanted() && (first == nil || s.pools.total.isOwed(s, first.since)):
+	case s.mustGiveUp(b, first):
 		s.close(b, "another shard's waiter is first")
 	case first == nil:
 		s.rest(b)
@@ -209,6 +209,19 @@ func (s *shardPool) offer(b *Backend) {
 		s.rest(b)
 		s.dispatch()
 	}
+}
+
+// mustGiveUp says whether the place of a backend that comes back goes to another shard: if nobody waits here, to one whose need is
+// due; else only when the backend has had its turn and somebody there has waited for longer.
+func (s *shardPool) mustGiveUp(b *Backend, first *waiter) bool {
+	total := &s.pools.total
+	switch {
+	case !total.isWanted():
+		return false
+	case first == nil:
+		return total.isDue(time.Now())
+	}
+	return time.Since(b.opened) >= turn && total.isOverdue(s, first.since)
 }
 
 // mustYield says whether the first waiter, who is of another role, needs the place of a backend that comes back.
@@ -249,7 +262,7 @@ func (s *shardPool) roleOf(user string) *role {
 
 // forget drops a role that has nothing and waits for nothing, unless its breaker has something to remember.
 func (s *shardPool) forget(r *role) {
-	if r.isEmpty() && r.breaker.allows(time.Now()) {
+	if r.isEmpty() && r.breaker.isForgettable(time.Now()) {
 		delete(s.roles, r.user)
 	}
 }
@@ -430,8 +443,13 @@ func (s *shardPool) remind(at time.Time) {
 func (s *shardPool) setStarving(starving bool) {
 	switch {
 	case starving:
-		s.pools.total.starve(s, s.queue.head.since)
-		s.pools.wake() // there may be idle backends elsewhere to close
+		need := hunger{since: s.queue.head.since, hasNone: s.open() == 0}
+		s.pools.total.starve(s, need)
+		if need.isDue(time.Now()) {
+			s.pools.wake() // there may be idle backends elsewhere to close
+		} else {
+			s.remind(need.dueAt())
+		}
 	case s.starving:
 		s.pools.total.sate(s)
 	}
