@@ -101,6 +101,23 @@ func (c *Catalog) Look(ctx context.Context, relations []plan.RelationName, funct
 	return found.resolve(relations, functions, wanted.path, m), nil
 }
 
+// LookOn returns what the names stand for on a connection of the caller's, which sees what its own transaction has changed
+// and nobody else does yet. Nothing is taken from memory or kept. The caller runs the question, which returns one row of one
+// column, with pg_catalog as its search path; the arguments are in text format. An error of the caller's is returned as it is.
+func (c *Catalog) LookOn(ask func(question string, arguments ...string) ([]byte, error), relations []plan.RelationName,
+	functions []plan.FunctionName, searchPath []string,
+) (*plan.Known, error) {
+	wanted := want(relations, functions, searchPath)
+	found := newAnswers()
+	if !wanted.empty() {
+		var err error
+		if found, err = asker(ask).ask(wanted); err != nil {
+			return nil, err
+		}
+	}
+	return found.resolve(relations, functions, wanted.path, c.config.Map()), nil
+}
+
 // recall takes from memory what is there. What was read from another home shard is dropped first.
 func (c *Catalog) recall(m *topology.Map, wanted names) (found answers, missing names) {
 	c.mu.Lock()
@@ -135,7 +152,7 @@ func (c *Catalog) read(ctx context.Context, m *topology.Map, wanted names, found
 		if err := c.lookFirst(limited, conn); err != nil {
 			return err
 		}
-		read, err := ask(limited, conn, missing)
+		read, err := on(limited, conn).ask(missing)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@
 // # What it does
 //
 //   - [Catalog.Look] says what the names in a text stand for, from memory or with one round trip to the home shard.
+//   - [Catalog.LookOn] says it as a transaction sees it that has changed the catalogue and is still open.
 //   - [Catalog.Epoch] is a number that grows whenever something may have changed, so that plans can be kept under it. Read
 //     it before Look: what Look then says belongs to that epoch or to a later one, never to an earlier one.
 //   - [Catalog.Forget] is for a router that has run a statement that changes the catalogue itself.
@@ -34,14 +35,16 @@
 // checked when they were declared.
 //
 // An operator or a type that a statement names stands for functions, which Look returns like those that are called by name:
-// those that compute the operator; the input function of the type, those in its checks and casts, and those of its parts.
+// those that compute the operator; the input function of the type, those in its checks and casts, and those of its parts. With
+// a function of users come those that run when it is called: in the defaults of its arguments, in casts and checks of users'
+// types that it takes and returns.
 //
 // Not followed are foreign tables, operator classes, the functions behind a disabled trigger, and what PostgreSQL brought.
 //
 // # What it does not do
 //
 // It resolves a name as a role that may use every schema of the search path; a schema that the role may not use must
-// not be in the path that it is given. It sees what is committed: what an open transaction has changed, its session knows.
+// not be in the path that it is given. Look sees what is committed; what an open transaction has changed, LookOn sees on that transaction's connection.
 // Temporary relations belong to sessions, and schemas that the map places on other shards are not on the home shard. It plans
 // nothing (package plan) and changes nothing.
 //

@@ -28,6 +28,14 @@ const hiding = `
 	CREATE FUNCTION like_sure(text, text) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN true; END'; CREATE OPERATOR + (LEFTARG = text, RIGHTARG = text, FUNCTION = like_sure);
 	CREATE OPERATOR === (LEFTARG = text, RIGHTARG = text, FUNCTION = texteq);
 
+	CREATE FUNCTION given_text(a text DEFAULT any_text()) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT a';
+	CREATE FUNCTION given_number(a int DEFAULT 5, b text DEFAULT upper('x')) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT a';
+	CREATE FUNCTION make_mood() RETURNS mood LANGUAGE sql IMMUTABLE AS $$ SELECT 'good'::mood $$;
+	CREATE FUNCTION make_moods(OUT a mood, OUT b int) LANGUAGE sql IMMUTABLE AS $$ SELECT 'good'::mood, 1 $$;
+	CREATE FUNCTION takes_checked(checked) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1';
+	CREATE FUNCTION plus(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1';
+	CREATE FUNCTION pairs_equal(pair, pair) RETURNS bool LANGUAGE sql IMMUTABLE AS 'SELECT true'; CREATE OPERATOR <=> (LEFTARG = pair, RIGHTARG = pair, FUNCTION = pairs_equal);
+	CREATE OPERATOR = (LEFTARG = text, RIGHTARG = text, FUNCTION = textne);
 	CREATE TABLE bare (a text, b bigint DEFAULT 5 CHECK (b > 0), c timestamptz DEFAULT now(), d bigserial);
 	CREATE TABLE triggered (a text); CREATE TRIGGER t AFTER INSERT ON triggered FOR EACH ROW EXECUTE FUNCTION act();
 	CREATE TABLE silenced (a text); CREATE TRIGGER t AFTER INSERT ON silenced FOR EACH ROW EXECUTE FUNCTION act(); ALTER TABLE silenced DISABLE TRIGGER t;
@@ -110,6 +118,12 @@ func TestFunctionsBehindOperatorsAndTypes(t *testing.T) {
 		{plan.OfType, "nothing", nil},
 		{plan.OfFunction, "====", nil},
 		{plan.OfFunction, "checked", nil},
+		{plan.OfFunction, "given_text", []string{"public.any_text", "public.given_text"}},
+		{plan.OfFunction, "given_number", []string{"public.given_number"}},
+		{plan.OfFunction, "make_mood", []string{"public.make_mood", "public.number_of"}},
+		{plan.OfFunction, "make_moods", []string{"public.make_moods", "public.number_of"}},
+		{plan.OfFunction, "takes_checked", []string{"public.fits", "public.takes_checked"}},
+		{plan.OfFunction, "plus", []string{"public.plus"}},
 	} {
 		got := behind(t, c, test.kind, test.name)
 		if !slices.Equal(got, test.want) {
@@ -118,6 +132,23 @@ func TestFunctionsBehindOperatorsAndTypes(t *testing.T) {
 	}
 	if plus := behind(t, c, plan.OfOperator, "+"); len(plus) != 2 || !slices.Contains(plus, "public.like_sure") {
 		t.Errorf("+ has %q: one function of PostgreSQL, and the user's", plus)
+	}
+}
+
+// TestOperatorsThatOverrideBuiltins: a user's operator is told from PostgreSQL's by what it takes, not by what computes it.
+func TestOperatorsThatOverrideBuiltins(t *testing.T) {
+	b := newBench(t)
+	b.run(t, hiding)
+	c := open(t, b.config())
+	for name, want := range map[string]bool{"=": true, "<=>": false, "+": true, "<": false} {
+		asked := plan.FunctionName{Name: name, Kind: plan.OfOperator}
+		known, err := c.Look(t.Context(), nil, []plan.FunctionName{asked}, []string{"public"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := slices.ContainsFunc(known.Functions[asked], func(f plan.Function) bool { return f.Overrides }); got != want {
+			t.Errorf("%s overrides: %v", name, got)
+		}
 	}
 }
 

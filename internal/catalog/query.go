@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,6 +32,9 @@ named AS (
 named_type AS (
 	SELECT w.place, t.oid, t.typinput FROM named w JOIN pg_type t ON t.typnamespace = w.schema AND t.typname = w.name WHERE w.kind = 2
 ),
+named_function AS (
+	SELECT w.place, p.oid FROM named w JOIN pg_proc p ON p.pronamespace = w.schema AND p.proname = w.name WHERE w.kind = 0
+),
 -- Casts that users made, by the types that tell of them: those of users if there is one among the two, since its values do not
 -- come from nowhere. Between types of PostgreSQL that are named, a cast may also be one that has to be written out.
 own_cast (type, function, written_out) AS (
@@ -38,12 +43,15 @@ own_cast (type, function, written_out) AS (
 ),
 -- What is used by whoever uses a relation: by rules and policies, as a child, as an index's table, by casts of its columns; by
 -- whoever writes to it besides: by triggers, defaults, constraints, domains, foreign keys that change the rows that refer to it.
--- Then what functions, operators and types use in turn, as far as PostgreSQL knows. Roots below 0 are types. Only those that
+-- Then what functions, operators and types use in turn, as far as PostgreSQL knows. Roots below 0 are types, and
+-- functions with the types that they take and return and the defaults of their arguments, which the caller computes. Only those that
 -- are read are seen by reads; those that are written, or made if they are types, have writes.
 uses (root, reads, writes, class, object) AS (
 	SELECT w.place, s.reads, NOT s.reads, 'pg_class'::regclass::oid, w.oid FROM wanted w CROSS JOIN (VALUES (true), (false)) AS s (reads) WHERE w.oid >= 16384
 	UNION
 	SELECT -place, true, true, 'pg_type'::regclass::oid, oid FROM named_type
+	UNION
+	SELECT -place, true, true, 'pg_proc'::regclass::oid, oid FROM named_function WHERE oid >= 16384
 	UNION
 	SELECT u.root, u.reads, next.writes, next.class, next.object
 	FROM uses u CROSS JOIN LATERAL (
@@ -118,15 +126,23 @@ opaque AS (
 	WHERE u.class = 'pg_proc'::regclass AND l.lanname NOT IN ('internal', 'c') AND p.provolatile <> 'i' AND p.prosqlbody IS NULL AND n.nspname <> 'cleave'
 	GROUP BY u.root, u.reads
 ),
-functions AS (
-	SELECT w.place, p.oid FROM named w JOIN pg_proc p ON p.pronamespace = w.schema AND p.proname = w.name WHERE w.kind = 0
+-- Operators of users that take a type of PostgreSQL's own may come before those that PostgreSQL brought.
+named_operator AS (
+	SELECT w.place, o.oid, o.oprcode::oid AS function, o.oid >= 16384 AND least(o.oprleft, o.oprright) < 16384 AS overrides
+	FROM named w JOIN pg_operator o ON o.oprnamespace = w.schema AND o.oprname = w.name WHERE w.kind = 1
+),
+-- What extensions put behind types and functions is trusted; behind names of types, the planner sees to it.
+functions (place, oid, overrides) AS (
+	SELECT place, oid, false FROM named_function
 	UNION
-	(SELECT DISTINCT ON (w.place, greatest(o.oprcode::oid::bigint, 16383)) w.place, o.oprcode::oid
-	FROM named w JOIN pg_operator o ON o.oprnamespace = w.schema AND o.oprname = w.name WHERE w.kind = 1 ORDER BY w.place, greatest(o.oprcode::oid::bigint, 16383), o.oid)
+	(SELECT DISTINCT ON (place, overrides, greatest(function::bigint, 16383)) place, function, overrides
+	FROM named_operator ORDER BY place, overrides, greatest(function::bigint, 16383), oid)
 	UNION
-	SELECT place, typinput::oid FROM named_type
+	SELECT place, typinput::oid, false FROM named_type
 	UNION
-	SELECT -root, object FROM uses WHERE root < 0 AND class = 'pg_proc'::regclass
+	SELECT -u.root, u.object, false FROM uses u WHERE u.root < 0 AND u.class = 'pg_proc'::regclass
+	AND (EXISTS (SELECT FROM named_type t WHERE t.place = -u.root)
+		OR NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = u.class AND d.objid = u.object AND d.deptype = 'e'))
 )
 SELECT json_build_object(
 	'Relations', (SELECT json_agg(json_build_object(
@@ -147,7 +163,7 @@ SELECT json_build_object(
 		FROM wanted w),
 	'Functions', (SELECT json_agg(json_build_object(
 		'Place', f.place, 'Schema', n.nspname, 'Name', p.proname, 'System', n.nspname = 'pg_catalog' AND p.oid < 16384,
-		'Kind', p.prokind::text, 'Language', l.lanname, 'Volatility', p.provolatile::text,
+		'Kind', p.prokind::text, 'Overrides', f.overrides, 'Language', l.lanname, 'Volatility', p.provolatile::text,
 		'ExtensionMember', EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'))
 		ORDER BY p.oid)
 		FROM functions f JOIN pg_proc p ON p.oid = f.oid JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang))`
@@ -188,28 +204,67 @@ func (l *letter) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// asker runs the question with its arguments, which are arrays as PostgreSQL writes them, and returns the answer.
+type asker func(question string, arguments ...string) ([]byte, error)
+
+// on asks on a connection of the catalogue's own.
+func on(ctx context.Context, conn *pgx.Conn) asker {
+	return func(question string, arguments ...string) ([]byte, error) {
+		values := make([]any, len(arguments))
+		for i, argument := range arguments {
+			values[i] = argument
+		}
+		var text []byte
+		if err := conn.QueryRow(ctx, question, values...).Scan(&text); err != nil {
+			return nil, fmt.Errorf("look names up: %w", err)
+		}
+		return text, nil
+	}
+}
+
 // ask reads what the names stand for. Names with no row in the answer stand for nothing.
-func ask(ctx context.Context, conn *pgx.Conn, n names) (answers, error) {
-	relationSchemas, relationNames := make([]string, len(n.relations)), make([]string, len(n.relations))
-	functionSchemas, functionNames, kinds := make([]string, len(n.functions)), make([]string, len(n.functions)), make([]int32, len(n.functions))
-	read := newAnswers()
-	for i, r := range n.relations {
-		relationSchemas[i], relationNames[i] = r.Schema, r.Name
-		read.relations[r] = relation{}
-	}
-	for i, f := range n.functions {
-		functionSchemas[i], functionNames[i], kinds[i] = f.Schema, f.Name, int32(f.Kind)
-		read.functions[f] = nil
-	}
-	var text []byte
-	if err := conn.QueryRow(ctx, question, relationSchemas, relationNames, functionSchemas, functionNames, kinds).Scan(&text); err != nil {
-		return answers{}, fmt.Errorf("look names up: %w", err)
+func (ask asker) ask(n names) (answers, error) {
+	text, err := ask(question, n.arguments()...)
+	if err != nil {
+		return answers{}, err
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
 		return answers{}, fmt.Errorf("understand what the names stand for: %w", err)
 	}
+	read := newAnswers()
+	for _, r := range n.relations {
+		read.relations[r] = relation{}
+	}
+	for _, f := range n.functions {
+		read.functions[f] = nil
+	}
 	return read, a.into(read, n)
+}
+
+// arguments are the question's.
+func (n names) arguments() []string {
+	relationSchemas, relationNames := make([]string, len(n.relations)), make([]string, len(n.relations))
+	functionSchemas, functionNames, kinds := make([]string, len(n.functions)), make([]string, len(n.functions)), make([]string, len(n.functions))
+	for i, r := range n.relations {
+		relationSchemas[i], relationNames[i] = r.Schema, r.Name
+	}
+	for i, f := range n.functions {
+		functionSchemas[i], functionNames[i], kinds[i] = f.Schema, f.Name, strconv.Itoa(int(f.Kind))
+	}
+	return []string{array(relationSchemas), array(relationNames), array(functionSchemas), array(functionNames), array(kinds)}
+}
+
+// escapes are the characters that have a meaning between the quotes of an array's element.
+var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// array writes texts as an array. All are quoted, so that no comma, brace or NULL among them means anything.
+func array(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = `"` + escapes.Replace(text) + `"`
+	}
+	return "{" + strings.Join(quoted, ",") + "}"
 }
 
 // into puts the answer to the names that were asked for.

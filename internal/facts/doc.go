@@ -9,7 +9,8 @@
 //
 // It guarantees that no relation, no type and no call of a function that stands in a statement is missing from its facts: the
 // tree is walked by its own description, so a kind of node that nobody thought of is walked too. Operators are those that
-// expressions name or words stand for; which ones sorting, grouping and set operations use, the types decide. A text that is too
+// expressions name or words stand for; which ones sorting, grouping and set operations use, the types decide. Syntax that
+// servers older than the grammar read as a call is a call here too. A text that is too
 // long or nested too deeply for the grammar's C code is refused before that code sees it, so no text ends the process. What
 // is taken from literals says so, since a plan is shared by all texts that differ in literals only.
 //

@@ -16,6 +16,8 @@ type Statement struct {
 	Calls []Call
 	// Fields are names that stand behind a dot, each once: o.total may be a column, but also a call of total(o).
 	Fields []string
+	// Qualifiers are the first names of columns that are written with a schema, as in schema.table.column, each once.
+	Qualifiers []string
 	// Types are the types that it casts to or makes columns of, each once.
 	Types []Name
 	// Operators are those that it applies, each once, also where the grammar has a word for one, as IN and BETWEEN have.
@@ -66,6 +68,8 @@ type Options struct {
 	Elements bool
 	// AllTables: a publication FOR ALL TABLES, or for all of a schema.
 	AllTables bool
+	// Bounds: CREATE TABLE … PARTITION OF with bounds, which are computed at once.
+	Bounds bool
 }
 
 // Role is what a relation is to a statement.
@@ -101,8 +105,12 @@ type Table struct {
 	ColumnAliases bool
 	// Written: its rows are inserted, updated, deleted or merged. Locked: its rows are locked.
 	Written, Locked bool
-	// Start and End are the bytes of its name in the text; 0 and 0 where only its parts are known.
-	Start, End int
+	// Start and End are the bytes of its name in the text; 0 and 0 where only its parts are known. WideStart and WideEnd take in
+	// ONLY, parentheses and * around it, and the word TABLE if it is what Command says.
+	Start, End         int
+	WideStart, WideEnd int
+	// Command: it is all of a query, as in TABLE t. Sampled: TABLESAMPLE follows.
+	Command, Sampled bool
 }
 
 // Call is one call of a function.
@@ -116,6 +124,11 @@ type Call struct {
 	Place         CallPlace
 	// Aliased: an alias follows it in FROM.
 	Aliased bool
+	// Word: the grammar has syntax of its own for it. Servers that are older than the grammar read it as a call of a function
+	// of that name, which somebody may have made; others have no such function.
+	Word bool
+	// Modified: more belongs to it than its arguments: DISTINCT, VARIADIC, FILTER, OVER, WITH ORDINALITY, a list of columns …
+	Modified bool
 }
 
 // CallPlace is where a call stands.
@@ -236,8 +249,10 @@ type Object struct {
 	Type string
 	// Names of things that are no relations: schemas, functions, types, roles.
 	Names []Name
-	// NewName is what it is renamed to.
+	// NewName is what it is renamed to, or what an index is to be called.
 	NewName string
+	// Actions are what ALTER TABLE does, by the grammar's names: AddColumn, DropColumn …
+	Actions []string
 }
 
 // Name is a name with or without a schema.
@@ -293,5 +308,7 @@ type Prepared struct {
 	TypeCount            int
 	// BodyStart and BodyEnd are the statement behind AS.
 	BodyStart, BodyEnd int
-	Arguments          []Operand
+	// Schemas are those that the body names before tables and functions.
+	Schemas   []string
+	Arguments []Operand
 }

@@ -142,7 +142,11 @@ func (w *walker) fromItem(item *pgquery.Node, l locks, role Role) []int {
 	case *pgquery.RangeTableSample:
 		w.visitAll(f.Args)
 		w.visit(f.Repeatable)
-		return w.fromItem(f.Relation, l, role)
+		sampled := w.fromItem(f.Relation, l, role)
+		for _, i := range sampled {
+			w.out.Tables[i].Sampled = true
+		}
+		return sampled
 	case *pgquery.JoinExpr:
 		return w.join(f, l, role)
 	case *pgquery.RangeSubselect:

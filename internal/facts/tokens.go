@@ -147,3 +147,29 @@ func (t tokens) callEnd(start, parts int) int {
 	}
 	return int(t.all[closing].End)
 }
+
+// around returns where a table's name that has these bytes begins and ends with what else belongs to it: ONLY, parentheses
+// and * behind it; and whether it is all of a query, with the word TABLE in front.
+func (t tokens) around(start, end int) (wideStart, wideEnd int, command bool) {
+	first, next := t.at(start), t.at(end)
+	if t.is(first-1, pgquery.Token_ASCII_40) && t.is(first-2, pgquery.Token_ONLY) && t.is(next, pgquery.Token_ASCII_41) {
+		first, next = first-2, next+1
+	} else if t.is(first-1, pgquery.Token_ONLY) {
+		first--
+	}
+	if t.is(next, pgquery.Token_ASCII_42) {
+		next++
+	}
+	if command = t.is(first-1, pgquery.Token_TABLE); command {
+		first--
+	}
+	if first >= len(t.all) || next == 0 {
+		return start, end, false
+	}
+	return int(t.all[first].Start), int(t.all[next-1].End), command
+}
+
+// is says whether there is a token of that kind at an index.
+func (t tokens) is(i int, kind pgquery.Token) bool {
+	return i >= 0 && i < len(t.all) && t.all[i].Token == kind
+}

@@ -43,6 +43,7 @@ func (w *walker) utility(message proto.Message) {
 	case *pgquery.PrepareStmt:
 		w.skipped[s.Query] = true
 		w.prepare(s)
+		w.out.Prepared.Schemas = w.statement(s.Query).schemas()
 	case *pgquery.ExecuteStmt:
 		w.execute(s)
 	case *pgquery.DeallocateStmt:
@@ -96,6 +97,7 @@ func (w *walker) definition(message proto.Message) {
 	switch s := message.(type) {
 	case *pgquery.CreateStmt:
 		w.createTable(s)
+		o.Bounds = s.Partbound != nil
 	case *pgquery.CreateForeignTableStmt:
 		w.createTable(s.BaseStmt)
 	case *pgquery.CreateSeqStmt:
@@ -107,14 +109,11 @@ func (w *walker) definition(message proto.Message) {
 		w.created(s.Typevar)
 	case *pgquery.IndexStmt:
 		o.Concurrently = s.Concurrent
+		w.out.Object.NewName = s.Idxname
 	case *pgquery.ReindexStmt:
 		w.reindex(s)
 	case *pgquery.AlterTableStmt:
-		w.out.Object.Type = objectType(s.Objtype)
-		for _, command := range s.Cmds {
-			o.Concurrently = o.Concurrently || command.GetAlterTableCmd().GetDef().GetPartitionCmd().GetConcurrent()
-			o.Cascade = o.Cascade || command.GetAlterTableCmd().GetBehavior() == pgquery.DropBehavior_DROP_CASCADE
-		}
+		w.alterTable(s)
 	case *pgquery.DropStmt:
 		o.Cascade, o.Concurrently = s.Behavior == pgquery.DropBehavior_DROP_CASCADE, s.Concurrent
 		w.objects(s.RemoveType, s.Objects...)
@@ -198,6 +197,17 @@ func (w *walker) createTable(s *pgquery.CreateStmt) {
 		if v := parent.GetRangeVar(); v != nil {
 			w.roles[v] = Parent
 		}
+	}
+}
+
+func (w *walker) alterTable(s *pgquery.AlterTableStmt) {
+	o := &w.out.Options
+	w.out.Object.Type = objectType(s.Objtype)
+	for _, node := range s.Cmds {
+		command := node.GetAlterTableCmd()
+		o.Concurrently = o.Concurrently || command.GetDef().GetPartitionCmd().GetConcurrent()
+		o.Cascade = o.Cascade || command.GetBehavior() == pgquery.DropBehavior_DROP_CASCADE
+		w.out.Object.Actions = append(w.out.Object.Actions, strings.TrimPrefix(command.GetSubtype().String(), "AT_"))
 	}
 }
 

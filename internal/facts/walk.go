@@ -1,6 +1,8 @@
 package facts
 
 import (
+	"slices"
+
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -31,8 +33,8 @@ type walker struct {
 }
 
 type place struct {
-	where   CallPlace
-	aliased bool
+	where             CallPlace
+	aliased, modified bool
 }
 
 // scope is a list of names of common table expressions, inner ones first.
@@ -153,6 +155,7 @@ func (w *walker) visit(message proto.Message) {
 		w.rangeFunction(m)
 		w.fields(m.ProtoReflect())
 	case *pgquery.ColumnRef:
+		w.qualifier(m.Fields)
 		w.behindDots(m.Fields[min(1, len(m.Fields)):])
 	case *pgquery.A_Indirection:
 		w.behindDots(m.Indirection)
@@ -177,6 +180,7 @@ func (w *walker) visit(message proto.Message) {
 	case *pgquery.LockingClause: // its relations are aliases
 		w.out.Locks = true
 	default:
+		w.word(message)
 		w.fields(m.ProtoReflect())
 	}
 }
@@ -238,6 +242,7 @@ func (w *walker) table(v *pgquery.RangeVar, role Role) int {
 		}
 	}
 	t.End = w.tokens.nameEnd(t.Start, parts)
+	t.WideStart, t.WideEnd, t.Command = w.tokens.around(t.Start, t.End)
 	if v.Alias != nil {
 		t.Alias, t.ColumnAliases = v.Alias.Aliasname, len(v.Alias.Colnames) > 0
 	}
@@ -262,6 +267,7 @@ func (w *walker) call(f *pgquery.FuncCall) {
 	at := w.places[f]
 	c := Call{Schema: schema, Name: name, Start: int(f.Location), Place: at.where, Aliased: at.aliased}
 	c.End = w.tokens.callEnd(c.Start, len(f.Funcname))
+	c.Modified = at.modified || len(f.AggOrder) > 0 || f.AggFilter != nil || f.Over != nil || f.AggStar || f.AggDistinct || f.FuncVariadic
 	for _, argument := range f.Args {
 		value, argumentName := argument, ""
 		if named := argument.GetNamedArgExpr(); named != nil {
@@ -271,6 +277,9 @@ func (w *walker) call(f *pgquery.FuncCall) {
 		c.ArgumentNames = append(c.ArgumentNames, argumentName)
 	}
 	w.out.Calls = append(w.out.Calls, c)
+	if readAsWord(f) {
+		w.calledByWord(name, c.Start)
+	}
 }
 
 // rangeFunction notes which calls stand where a table stands.
@@ -282,7 +291,7 @@ func (w *walker) rangeFunction(f *pgquery.RangeFunction) {
 	for _, item := range f.Functions {
 		for _, part := range item.GetList().GetItems() { // the call, and its list of columns
 			if call := part.GetFuncCall(); call != nil {
-				w.places[call] = place{where, f.Alias != nil || len(f.Coldeflist) > 0}
+				w.places[call] = place{where, f.Alias != nil || len(f.Coldeflist) > 0, f.Ordinality || len(f.Coldeflist) > 0}
 			}
 		}
 	}
@@ -295,6 +304,16 @@ func (w *walker) behindDots(nodes []*pgquery.Node) {
 			w.seenFields[s.Sval] = true
 			w.out.Fields = append(w.out.Fields, s.Sval)
 		}
+	}
+}
+
+// qualifier writes down the schema, or the database, in a column's name.
+func (w *walker) qualifier(parts []*pgquery.Node) {
+	if len(parts) < 3 {
+		return
+	}
+	if first := parts[0].GetString_().GetSval(); !slices.Contains(w.out.Qualifiers, first) {
+		w.out.Qualifiers = append(w.out.Qualifiers, first)
 	}
 }
 

@@ -18,6 +18,7 @@ func planDefinition(p *planner, s *facts.Statement, out *Statement) {
 		d.name(name)
 	}
 	d.finish()
+	d.evaluate()
 	refuseKeptSetConfig(s, out)
 	out.Schema = true
 	out.NoBlock = runsOutsideBlocks(s)
@@ -325,7 +326,7 @@ func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
 		return
 	}
 	if s.Kind == "CreateTableAsStmt" { // a view runs nothing yet
-		out.Taints, out.NeedsSession = inner.Taints, inner.NeedsSession
+		out.Taints, out.mayDefine, out.NeedsSession = inner.Taints, inner.mayDefine, inner.NeedsSession
 		if inner.Pin != "" {
 			out.Pin = inner.Pin
 		}

@@ -10,9 +10,12 @@
 // The law is: right or refused, never wrong. A statement that names sharded tables runs only if it is proven that one shard
 // has every row that can matter to it. Kinds of statements, roles of tables and functions that nobody thought of are refused.
 // Code that no text names counts as well: behind views, rules and row security, behind tables that are written, operators, casts
-// and types. What is taken on trust, because no catalogue tells it: that functions that users call IMMUTABLE, functions
-// written in C, what extensions put behind operators and types, and operator classes read and write no sharded table.
+// and types, and so does what definitions compute at once. All names of a text are looked up before any of it runs: behind a
+// statement that may change what they mean, a statement is refused. What is taken on trust, because no catalogue tells it: that
+// functions that users call IMMUTABLE, functions written in C, what extensions put behind operators and types, and operator
+// classes read and write no sharded table.
 //
 // All functions are safe for concurrent use. Start reading at make.go; kinds.go lists what becomes of each kind of statement,
-// query.go and keys.go how a query finds its shard. The files under testdata show every rule at work.
+// query.go and keys.go how a query finds its shard, unsettled.go what the statements of one text leave open for each other. The
+// files under testdata show every rule at work.
 package plan

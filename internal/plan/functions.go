@@ -97,6 +97,11 @@ func (p *planner) isSystem(c facts.Call) bool {
 	return len(overloads) > 0
 }
 
+// isOwnCode says whether a function is written by users in a language in which it can set parameters, whatever it was declared.
+func (f *Function) isOwnCode() bool {
+	return !f.System && !f.ExtensionMember && f.Language != "c" && f.Language != "internal"
+}
+
 // mayReadTables says whether a function may run statements of its own that nobody sees.
 func (f *Function) mayReadTables() bool {
 	switch {
@@ -118,14 +123,16 @@ func (v *survey) calls(s *facts.Statement) {
 			v.ownCall(c)
 			continue
 		}
-		v.function(FunctionName{Schema: c.Schema, Name: c.Name})
+		if name := (FunctionName{Schema: c.Schema, Name: c.Name}); !c.Word || len(v.p.known.Functions[name]) > 0 || v.p.maybeElsewhere(name) {
+			v.function(name)
+		}
 		v.effect(c)
 		if len(c.Arguments) == 1 {
 			v.hidden(FunctionName{Schema: c.Schema, Name: c.Name, Kind: OfType})
 		}
 	}
 	for _, field := range s.Fields {
-		if v.isColumn(field) {
+		if v.isColumn(field) && !v.p.altered {
 			continue
 		}
 		if len(v.p.known.Functions[FunctionName{Name: field}]) > 0 {
@@ -162,6 +169,7 @@ func (v *survey) hidden(name FunctionName) {
 		if f.mayReadTables() {
 			v.opaque(name)
 		}
+		v.taints = v.taints || f.isOwnCode()
 		v.changes = v.changes || f.Volatility == 'v'
 		v.prefersHome("the " + name.Kind.word() + " " + name.Name)
 	}
@@ -205,6 +213,7 @@ func (v *survey) function(name FunctionName) {
 		if f.mayReadTables() {
 			v.opaque(name)
 		}
+		v.taints = v.taints || f.isOwnCode()
 		harmless := f.System && (f.Volatility == 'i' || f.Volatility == 's' || same == reads || same == sameEverywhere)
 		v.changes = v.changes || !harmless
 		if !f.System || f.Volatility != 'i' && same != sameEverywhere {
@@ -216,7 +225,7 @@ func (v *survey) function(name FunctionName) {
 // opaque notes a function that may do anything, by its own name or by that of what runs it.
 func (v *survey) opaque(name FunctionName) {
 	word := name.Kind.word()
-	v.taints, v.changes = true, true
+	v.taints, v.mayDefine, v.changes = true, true, true
 	v.prefersHome("the " + word + " " + name.Name)
 	if !v.p.sharded {
 		return
@@ -256,7 +265,7 @@ func (v *survey) effect(c facts.Call) {
 }
 
 func (v *survey) runsText(name string) {
-	v.taints = true
+	v.taints, v.mayDefine = true, true
 	v.needsHome(name + " runs SQL of its own")
 	if v.p.sharded {
 		v.out.refuse("function-runs-sql", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while there are sharded tables", name).

@@ -18,7 +18,7 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what the planner says into the golden files")
 
 // TestPlans plans the statements of the golden files. A case is a text, a line of dashes and the plan; a blank line ends it.
-// Comments before the text say what it runs in: "-- map: empty", "-- path: other, public", "-- temporary: orders, x".
+// Comments before the text say what it runs in: "-- map: empty", "-- path: other, public", "-- temporary: orders, x", "-- unsettled: CREATE FUNCTION".
 func TestPlans(t *testing.T) {
 	files := must[[]string](t)(filepath.Glob("testdata/*.txt"))
 	if len(files) < 10 {
@@ -79,6 +79,10 @@ func contextOf(t testing.TB, text string, all map[string]*topology.Map) plan.Con
 			c.Temporary = func(name string) bool { return slices.Contains(names, name) }
 		case "-- local path":
 			c.PathIsLocal = true
+		case "-- altered":
+			c.Altered = true
+		case "-- unsettled":
+			c.Unsettled = strings.TrimSpace(value)
 		}
 	}
 	return c

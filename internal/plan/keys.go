@@ -81,14 +81,30 @@ func (v *survey) keyPart(r *resolved, name string) (KeyPart, bool) {
 			WithDetail("The table was changed after it was declared."))
 		return KeyPart{}, false
 	}
-	t, known := keyTypes[column.TypeOID]
-	if !known || column.Nondeterministic || column.Generated || !sameFamily(t, v.keyspaceType(r, name)) {
+	part, known := r.relation.KeyPart(name)
+	if !known || !sameFamily(part.Type, v.keyspaceType(r, name)) {
 		v.out.refuse("key-column-type", pgerr.New(pgerr.FeatureNotSupported, "key column %q of sharded table %s has a type or collation that cannot be a key", name, r.title()).
 			WithDetail("The table was changed after it was declared."))
 		return KeyPart{}, false
 	}
-	return KeyPart{Column: name, Type: t, TypeMod: column.TypeMod}, true
+	return part, true
 }
+
+// KeyPart says what a column is as a part of a key; false if there is no such column, or it cannot be in a key.
+func (r *Relation) KeyPart(name string) (KeyPart, bool) {
+	if r == nil {
+		return KeyPart{}, false
+	}
+	column := r.column(name)
+	if column == nil || column.Nondeterministic || column.Generated {
+		return KeyPart{}, false
+	}
+	t, known := keyTypes[column.TypeOID]
+	return KeyPart{Column: name, Type: t, TypeMod: column.TypeMod}, known
+}
+
+// IsInteger says whether the column's type is one of the integers.
+func (k *KeyPart) IsInteger() bool { return sameFamily(k.Type, key.Bigint) }
 
 func (v *survey) keyspaceType(r *resolved, name string) key.Type {
 	return r.table.Keyspace().KeyTypes()[slices.Index(r.table.KeyColumns(), name)]
@@ -116,18 +132,40 @@ func (v *survey) comparedKey(r *resolved, index int, part *KeyPart) bool {
 			WithDetail("%s has a list of column names behind its alias.", r.title()))
 		return false
 	}
+	overridden := false
 	for _, c := range v.s.Query.Conditions {
 		if !slices.Contains(c.Tables, index) || !c.Builtin && !v.p.trustsBuiltins() || !v.means(c.Column, r, part.Column) {
+			continue
+		}
+		if !c.Builtin && v.p.equalityOverridden(part) {
+			overridden = true
 			continue
 		}
 		if part.Operand = v.p.operand(c.Value); part.Operand.Kind != Unknowable {
 			return true
 		}
 	}
+	switch {
+	case overridden && v.p.open.reach&openPath != 0:
+		v.out.refuse("unsettled-names", v.p.open.refusal(v.s))
+		return false
+	case overridden:
+		v.out.refuse("equality-overridden", pgerr.New(pgerr.FeatureNotSupported, "operator = of PostgreSQL is not the only one for key column %q of sharded table %s", part.Column, r.title()).
+			WithDetail("A schema of the search path has an operator = of its own that may be meant, and what it holds for equal may be on several shards.").
+			WithHint("Write %s OPERATOR(pg_catalog.=) …, or take that schema out of the search path.", part.Column))
+		return false
+	}
 	v.out.refuse("key-not-bound", pgerr.New(pgerr.FeatureNotSupported, "a statement over several shards is not supported yet").
 		WithDetail("Key column %q of sharded table %s is not bound to one value.", part.Column, r.title()).
 		WithHint("Add %s = … to the WHERE clause, with a literal or a parameter, joined by AND.", part.Column))
 	return false
+}
+
+// equalityOverridden says whether = may mean an operator of users' for values of PostgreSQL's own types. As long as the search
+// path is not known, it may for texts: PostgreSQL has no operator for varchar of its own, so that any other fits better.
+func (p *planner) equalityOverridden(part *KeyPart) bool {
+	return p.open.reach&openPath != 0 && sameFamily(part.Type, key.Text) ||
+		slices.ContainsFunc(p.known.Functions[FunctionName{Name: "=", Kind: OfOperator}], func(f Function) bool { return f.Overrides })
 }
 
 // means says whether a column as it is written is that column of that table. Without a qualifier it is, since the table has one

@@ -67,7 +67,7 @@ func planExplain(p *planner, s *facts.Statement, out *Statement) {
 	if s.Options.Runs || out.Command == Execute {
 		return
 	}
-	out.Reads, out.Schema, out.Pin, out.Taints, out.Creates, out.NoBlock = true, false, "", false, nil, false
+	out.Reads, out.Schema, out.Pin, out.Taints, out.mayDefine, out.Creates, out.NoBlock = true, false, "", false, false, nil, false
 }
 
 // inner plans the statement inside of another one. Its refusal becomes the outer one's.
@@ -106,7 +106,7 @@ func planCursor(_ *planner, s *facts.Statement, out *Statement) {
 
 // planOpaque plans CALL and DO, of which nobody knows what they do.
 func planOpaque(p *planner, s *facts.Statement, out *Statement) {
-	out.Route, out.Taints, out.Schema = Route{Level: Home, Why: s.Name + " may do anything"}, true, true
+	out.Route, out.Taints, out.mayDefine, out.Schema = Route{Level: Home, Why: s.Name + " may do anything"}, true, true, true
 	out.Rows = s.Kind == "CallStmt"
 	p.refuseIfSharded(out, s.Name, "It may read or write sharded tables unseen, on one shard only.")
 	v := p.survey(s, out)
@@ -167,7 +167,7 @@ func (p *planner) copyTable(s *facts.Statement, out *Statement) {
 			WithHint("Use COPY (SELECT * FROM …) TO."))
 	}
 	v.route()
-	out.Taints, out.Reads = v.taints, !s.Options.From && !v.changes
+	out.Taints, out.mayDefine, out.Reads = v.taints, v.mayDefine, !s.Options.From && !v.changes
 }
 
 // copyFile sees to it that COPY with a file or program of the server means the home shard's, as with one server.

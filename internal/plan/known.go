@@ -32,7 +32,8 @@ type Known struct {
 	// relations are not looked for: they are the session's, see [Context].
 	Relations map[RelationName]*Relation
 	// Functions by the name that a statement uses, every overload of every schema that the search path reaches; none for a
-	// name that nothing has. For an operator they are the functions that compute it, of which PostgreSQL's own are shown by
+	// name that nothing has, and with them the users' functions that a call of one runs besides: defaults of its arguments, casts
+	// and checks of users' types that it takes or returns. For an operator they are the functions that compute it, of which PostgreSQL's own are shown by
 	// one; for a type, its input function and all others that a cast from or to it may run, also for its parts.
 	Functions map[FunctionName][]Function
 }
@@ -89,4 +90,7 @@ type Function struct {
 	Volatility byte
 	// ExtensionMember: an extension brought it.
 	ExtensionMember bool
+	// Overrides: it computes an operator that is not PostgreSQL's own but takes one of PostgreSQL's types, so that it may be
+	// chosen where one of PostgreSQL's was meant.
+	Overrides bool
 }

@@ -21,6 +21,12 @@ type Context struct {
 	Temporary func(name string) bool
 	// Literals are those that the normaliser took out of the text, in order.
 	Literals []sqltext.Literal
+	// Unsettled is the command of a definition that ran earlier in the same transaction and whose effects could not be looked
+	// up; empty if there was none.
+	Unsettled string
+	// Altered: definitions ran earlier in the same transaction, and names were looked up as that transaction sees them, so
+	// rolling it back changes what they mean.
+	Altered bool
 	// Map is the shard map.
 	Map *topology.Map
 	// Home is the name of the home shard.
@@ -107,17 +113,18 @@ type planner struct {
 	escapes, uescape bool
 	// made are temporary relations that earlier statements of the text make.
 	made map[string]bool
-	// unsettled is what stood earlier in the text and may change which tables later names mean; pathOnly: but only for names
-	// without a schema. ended is what may have ended the life of temporary relations.
-	unsettled string
-	pathOnly  bool
-	ended     string
+	// open is what earlier statements leave open. gone are relations that they drop or rename, by their names; altered: they may
+	// have changed columns. ended is what may have ended the life of temporary relations.
+	open    open
+	gone    map[string]goneRelation
+	altered bool
+	ended   string
 	// inside: the statement at hand stands in another one, so it may run later, or not at all.
 	inside bool
 }
 
 func newPlanner(text string, known *Known, c Context) *planner {
-	p := &planner{Context: c, text: text, known: known, made: map[string]bool{}}
+	p := &planner{Context: c, text: text, known: known, made: map[string]bool{}, gone: map[string]goneRelation{}}
 	p.uescape = strings.Contains(strings.ToUpper(text), "UESCAPE")
 	if p.known == nil {
 		p.known = &Known{}
@@ -125,6 +132,9 @@ func newPlanner(text string, known *Known, c Context) *planner {
 	for _, t := range c.Map.Tables() {
 		p.sharded = p.sharded || t.Kind() == topology.Sharded
 		p.declared = p.declared || t.Kind() != topology.Single
+	}
+	if c.Unsettled != "" && p.matters() {
+		p.open = open{by: c.Unsettled, reach: openAll, before: true}
 	}
 	p.escapes = slices.ContainsFunc(c.Literals, func(l sqltext.Literal) bool {
 		return l.Kind == sqltext.EscapeString && l.Start < len(text) && text[l.Start] == '\''
@@ -154,9 +164,8 @@ func (p *planner) decide(s *facts.Statement, out *Statement) {
 	case p.escapes:
 		out.refuse("escape-in-plain-string", pgerr.New(pgerr.FeatureNotSupported, "a backslash in a plain string is not supported while standard_conforming_strings is off").
 			WithHint(`Write E'…' for strings with backslashes, or SET standard_conforming_strings TO on.`))
-	case p.unsettles(s):
-		out.refuse("unsettled-names", pgerr.New(pgerr.FeatureNotSupported, "%s behind %s in the same text is not supported", s.Name, p.unsettled).
-			WithDetail("Which tables it names is known only after %s has run.", p.unsettled).WithHint("Send the statements one by one."))
+	case p.opener(s) != nil:
+		out.refuse("unsettled-names", p.opener(s).refusal(s))
 	default:
 		rule(p, s, out)
 	}
@@ -167,77 +176,4 @@ func (s *Statement) refuse(rule string, err *pgerr.Error) {
 	if s.Refusal == nil {
 		s.Rule, s.Refusal = rule, err
 	}
-}
-
-// unsettles says whether an earlier statement of the text may change what this one's names mean.
-func (p *planner) unsettles(s *facts.Statement) bool {
-	if s.Inner != nil && p.unsettles(s.Inner) {
-		return true
-	}
-	for _, t := range s.Tables {
-		byPath := t.Schema == "" && t.Role != facts.Created
-		if p.unsettled != "" && (byPath || !p.pathOnly) {
-			return true
-		}
-		if p.ended != "" && byPath && p.isTemporary(t.Name) {
-			p.unsettled, p.pathOnly = p.ended, true
-			return true
-		}
-	}
-	return p.unsettled != "" && p.sharded && slices.ContainsFunc(s.Calls, func(c facts.Call) bool { return c.Schema == "" && !p.isSystem(c) })
-}
-
-// remember notes what a statement changes for those behind it.
-func (p *planner) remember(s *facts.Statement, out *Statement) {
-	for _, name := range out.Creates {
-		p.made[name] = true
-	}
-	for _, v := range out.Virtual {
-		if v.Function && changesMap[v.Name] {
-			p.unsettled, p.pathOnly = "cleave."+v.Name, false
-		}
-	}
-	if !p.matters() {
-		return
-	}
-	if p.unsettled == "" && p.changesPath(out) {
-		p.unsettled, p.pathOnly = s.Name, true
-	}
-	if p.ended == "" && p.endsTemporary(s, out) {
-		p.ended = s.Name
-	}
-}
-
-// matters says whether it makes a difference which table a name means: not as long as all are on the home shard.
-func (p *planner) matters() bool {
-	return p.Map.TableCount() > 0 || slices.ContainsFunc(p.Map.Keyspaces(), func(k *topology.Keyspace) bool { return k.Strategy() == topology.BySchema })
-}
-
-// changesPath says whether names without a schema may mean something else behind this statement.
-func (p *planner) changesPath(out *Statement) bool {
-	switch out.Command {
-	case ResetAll, DiscardAll, Execute:
-		return true
-	case Commit, Rollback, RollbackTo:
-		return p.PathIsLocal
-	case ShowVariable:
-		return false
-	default:
-	}
-	return out.Taints || slices.ContainsFunc(out.Settings, func(s Setting) bool {
-		return s.Name == "search_path" || s.Name == "role" || s.Name == "session_authorization"
-	})
-}
-
-// endsTemporary says whether temporary relations may be gone behind this statement, so that their names mean others again.
-func (p *planner) endsTemporary(s *facts.Statement, out *Statement) bool {
-	switch out.Command {
-	case DiscardAll, DiscardTemp, Commit, Rollback, RollbackTo:
-		return true
-	default:
-	}
-	return out.Schema && slices.ContainsFunc(s.Tables, func(t facts.Table) bool {
-		r := p.resolve(t)
-		return t.Role == facts.Subject && r.class == temporary
-	})
 }

@@ -181,7 +181,7 @@ func checkStatement(t *testing.T, f *facts.Statement, s *plan.Statement, full bo
 	if keyed != (len(s.Route.Key) > 0) || keyed && (s.Route.Keyspace == "" || s.Route.Table == "") {
 		t.Errorf("the key is not complete: %+v", s.Route)
 	}
-	if s.Reads && (s.Schema || s.Taints || s.Pin != "" || len(s.Creates) > 0) {
+	if s.Reads && (s.Schema || s.Pin != "" || len(s.Creates) > 0) {
 		t.Errorf("it only reads, and more: %+v", s)
 	}
 	if !full || f.Query == nil {

@@ -42,6 +42,8 @@ type Statement struct {
 	NeedsSession bool
 	// Taints: it may leave something behind in the backend's session that nobody tracks, such as a setting that a function made.
 	Taints bool
+	// mayDefine: it may run definitions that nobody sees.
+	mayDefine bool
 	// Rows: it answers with rows (SELECT, RETURNING, SHOW, EXPLAIN, FETCH …), as far as that can be told from the text.
 	Rows bool
 	// Copy: it is a COPY to or from the client.

@@ -25,6 +25,8 @@ type survey struct {
 	homeWhy, preferred string
 	// changes: it may change something; taints: it may leave something in the backend's session that nobody tracks.
 	changes, taints bool
+	// mayDefine: code runs that may do anything, so it taints too.
+	mayDefine bool
 }
 
 // planQuery plans SELECT, VALUES, INSERT, UPDATE, DELETE and MERGE.
@@ -32,11 +34,12 @@ func planQuery(p *planner, s *facts.Statement, out *Statement) {
 	v := p.survey(s, out)
 	v.route()
 	out.Rows = s.Query.Returns
-	out.Taints = v.taints
+	out.Taints, out.mayDefine = v.taints, v.mayDefine
 	out.Reads = s.Query.Command == facts.Select && !v.changes && !s.Locks
 	if v.makes() {
 		out.Schema = true
 		out.noteCreated(p, s)
+		(&definition{p: p, s: s, out: out}).refuseHiddenBehindTemporary()
 	}
 }
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/facts"
@@ -106,6 +107,11 @@ func planPrepare(p *planner, s *facts.Statement, out *Statement) {
 	if out.Prepared.BodyEnd == 0 {
 		out.refuse("prepare-form", pgerr.New(pgerr.FeatureNotSupported, "this form of PREPARE is not supported"))
 	}
+	if slices.Contains(s.Prepared.Schemas, routerSchema) {
+		out.refuse("prepare-router-view", pgerr.New(pgerr.FeatureNotSupported, "PREPARE is not supported over a view or function of the router").
+			WithDetail("No shard has them; the router puts its answer into each statement.").
+			WithHint("Send the statement itself, or prepare it by the protocol, as drivers do."))
+	}
 }
 
 // planExecute plans EXECUTE. Its route is that of the prepared statement, with the arguments as parameters.
@@ -117,7 +123,7 @@ func planExecute(p *planner, s *facts.Statement, out *Statement) {
 		out.refuse("execute-arguments", pgerr.New(pgerr.FeatureNotSupported, "arguments of EXECUTE that depend on a shard are not supported").
 			WithHint("Compute them first, and use literals."))
 	}
-	out.Taints = v.taints
+	out.Taints, out.mayDefine = v.taints, v.mayDefine
 }
 
 // planDeallocate plans DEALLOCATE.

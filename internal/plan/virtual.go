@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -36,8 +37,17 @@ func (v *survey) ownView(r *resolved) {
 	case r.Written || r.Locked || r.Role == facts.Created:
 		v.out.refuse("router-view-write", pgerr.New(pgerr.WrongObjectType, "cannot change view \"cleave.%s\"", r.Name).
 			WithDetail("It shows what the router knows."))
+	case r.Sampled:
+		v.out.refuse("router-view-sample", pgerr.New(pgerr.WrongObjectType, "TABLESAMPLE clause can only be applied to tables and materialized views")) //nolint:misspell // PostgreSQL's words
+	case slices.Contains(v.s.Qualifiers, routerSchema):
+		v.out.refuse("router-view-column", pgerr.New(pgerr.FeatureNotSupported, "a column of \"cleave.%s\" cannot be written with its schema", r.Name).
+			WithDetail("The router puts what the view shows in its place, which is called \"%s\" alone.", r.visibleName()).
+			WithHint("Write %s.column.", r.visibleName()))
 	default:
-		v.out.Virtual = append(v.out.Virtual, Virtual{Name: r.Name, Start: r.Start, End: r.End, FromClause: true, Aliased: r.Alias != ""})
+		// What takes the place of TABLE cleave.x is a query of its own, which needs no alias.
+		v.out.Virtual = append(v.out.Virtual, Virtual{
+			Name: r.Name, Start: r.WideStart, End: r.WideEnd, FromClause: !r.Command, Aliased: r.Alias != "" || r.Command,
+		})
 	}
 }
 
@@ -54,7 +64,7 @@ func (v *survey) ownCall(c facts.Call) {
 		v.out.refuse("router-function-alone", pgerr.New(pgerr.FeatureNotSupported, "function cleave.%s is not supported in this place", c.Name).
 			WithDetail("It changes the cluster, and the statement may run it later, several times or not at all.").
 			WithHint("Call it by itself: SELECT cleave.%s(…).", c.Name))
-	case c.End <= c.Start || inside || c.Place == facts.InRowsFrom:
+	case c.End <= c.Start || inside || c.Place == facts.InRowsFrom || c.Modified:
 		v.out.refuse("router-function-place", pgerr.New(pgerr.FeatureNotSupported, "function cleave.%s is not supported in this place", c.Name).
 			WithHint("Call it in the list of columns or in FROM, by itself."))
 	default:
@@ -70,6 +80,10 @@ func (v *survey) ownCall(c facts.Call) {
 func (v *survey) ownArguments(c facts.Call) []Operand {
 	arguments := make([]Operand, len(c.Arguments))
 	for i, argument := range c.Arguments {
+		if c.Name == "shard_of" && i > 0 && c.ArgumentNames[i] == "" {
+			arguments[i] = v.keyArgument(argument)
+			continue
+		}
 		argument.Casts = slices.DeleteFunc(slices.Clone(argument.Casts), func(t facts.Type) bool {
 			return t.Name == "regclass" || t.Name == "text" || t.Name == "name"
 		})
@@ -77,3 +91,40 @@ func (v *survey) ownArguments(c facts.Call) []Operand {
 	}
 	return arguments
 }
+
+// keyArgument is a value of a key that is told by its text alone. So a cast must leave the text as it is, and a number must be
+// written as PostgreSQL would write it: in a column of text, 007 is stored as 7.
+func (v *survey) keyArgument(argument facts.Operand) Operand {
+	unknowable := Operand{CastMod: -1}
+	for _, t := range argument.Casts {
+		form, known := plainForms[t.Name]
+		if !known || t.HasMods || t.Array || t.Schema != "pg_catalog" && (t.Schema != "" || !v.p.trustsBuiltins()) {
+			return unknowable
+		}
+		if form != nil && (argument.Kind != facts.Constant || !form.MatchString(argument.Text)) {
+			return unknowable
+		}
+	}
+	argument.Casts = nil
+	operand := v.p.operand(argument)
+	if operand.Kind != FromLiteral || !argument.Number {
+		return operand
+	}
+	literal := v.p.Literals[operand.Literal]
+	written := v.p.text[literal.Start:literal.End]
+	if !plainNumber.MatchString(written) || operand.Negative && !strings.ContainsAny(written, "123456789") {
+		return unknowable
+	}
+	return operand
+}
+
+// plainForms are types to which a text is cast without a change, and the form that it must have, nil for any.
+var plainForms = map[string]*regexp.Regexp{
+	"text": nil, "varchar": nil, "int2": plainInteger, "int4": plainInteger, "int8": plainInteger,
+	"uuid": regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`),
+}
+
+var plainInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+
+// plainNumber is a number as PostgreSQL writes it.
+var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)

@@ -13,7 +13,6 @@ import (
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
-	"github.com/cleavedb/cleave/placement/key"
 )
 
 // function is one function: the names of its parameters, how many must be given, and what it does.
@@ -195,38 +194,6 @@ func identifiers(list string) ([]string, error) {
 		return nil, pgerr.New(pgerr.InvalidName, "%q is not a list of columns", list).WithHint("Write the key's columns as 'user_id' or 'channel_id, bucket'.")
 	}
 	return names, nil
-}
-
-// shardOf tells on which shard a key's rows live.
-func shardOf(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, rest []*string) (string, error) {
-	name, err := s.tableName(ctx, text(arguments, "table_name"), call.SearchPath)
-	if err != nil {
-		return "", err
-	}
-	m := s.config.Map()
-	table := m.Table(name.Schema, name.Name)
-	if table == nil || table.Kind() != topology.Sharded {
-		return "", pgerr.New(pgerr.WrongObjectType, "table %s is not sharded", name).WithHint("cleave.tables lists those that are.")
-	}
-	types := table.Keyspace().KeyTypes()
-	if len(rest) != len(types) {
-		return "", pgerr.New(pgerr.UndefinedFunction, "table %s has a key of %d columns, %d values were given", name, len(types), len(rest)).
-			WithHint("The key is (%s).", strings.Join(table.KeyColumns(), ", "))
-	}
-	values := make([]key.Value, len(types))
-	for i, value := range rest {
-		if value == nil {
-			return "", pgerr.New(pgerr.NullNotAllowed, "a key must not be null")
-		}
-		if values[i], err = types[i].Parse(*value); err != nil {
-			return "", pgerr.New(pgerr.InvalidTextRepresentation, "invalid input for the key column \"%s\": %s", table.KeyColumns()[i], err)
-		}
-	}
-	place, err := table.Keyspace().Locate(values...)
-	if err != nil {
-		return "", err
-	}
-	return place.Shard.Name(), nil
 }
 
 // asError makes an error one that a client can read.
