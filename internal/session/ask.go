@@ -96,6 +96,8 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 		}
 	case wire.RespParameterStatus:
 		s.noteAsked(message)
+	case wire.RespNotification:
+		s.out = append(s.out, message...)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -12,6 +13,9 @@ import (
 
 // maxUnit is how many bytes of a unit are gathered before they are sent on without waiting for its end.
 const maxUnit = 64 << 10
+
+// opCost is about what gathering a message takes besides its bytes.
+const opCost = 128
 
 // extended takes one message of the extended protocol.
 func (s *session) extended(kind byte, body []byte) error {
@@ -38,8 +42,8 @@ func (s *session) extended(kind byte, body []byte) error {
 		s.refuse(refused)
 		return s.flush() // at once: the client may wait for it without a Sync
 	}
-	s.unitBytes += len(body)
-	if s.unitBytes > maxUnit && s.needsServer() {
+	s.unitBytes += opCost + len(body)
+	if s.unitBytes > maxUnit {
 		return s.flush()
 	}
 	return nil
@@ -55,6 +59,7 @@ func (s *session) parse(body []byte) *pgerr.Error {
 	if refused != nil {
 		return refused
 	}
+	before := s.unnamed
 	if st.name == "" {
 		s.unnamed = nil // whatever becomes of the new one
 	}
@@ -78,16 +83,23 @@ func (s *session) parse(body []byte) *pgerr.Error {
 	}
 	st.epoch = s.contextEpoch
 	s.keepStatement(st)
-	if only == nil || s.mayBeLocal(only) {
-		s.addLocal(parseComplete)
-		return nil
+	o := op{kind: opParse, statement: st}
+	if only == nil || s.mayBeLocal(only) || len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute {
+		o = op{kind: opLocal, data: parseComplete} // no server has to know its text, or it is made anew each time
 	}
-	if len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute {
-		s.addLocal(parseComplete) // its text is made anew each time
-		return nil
+	if st != before && len(s.ops) > 0 { // something before it may fail
+		o.undo = func() { s.unparse(st, before) }
 	}
-	s.ops = append(s.ops, op{kind: opParse, statement: st})
+	s.ops = append(s.ops, o)
 	return nil
+}
+
+// unparse forgets a statement that was never made; the unnamed one before it is still there.
+func (s *session) unparse(st, before *statement) {
+	s.forgetStatement(st)
+	if st.name == "" && s.unnamed == nil {
+		s.unnamed = before
+	}
 }
 
 // parseElsewhere refuses a statement whose tables are on another shard than the transaction: there it would be read with other
@@ -143,7 +155,7 @@ func sameOIDs(oids []uint32, m *wire.Parse) bool {
 // plan finds a statement's plan; it is kept for as long as nothing changes that it depends on.
 func (s *session) plan(st *statement) *pgerr.Error {
 	s.refreshContext()
-	if st.planned != nil && st.contextKey == string(s.contextKey) {
+	if st.planned != nil && s.tx.defined == "" && st.contextKey == string(s.contextKey) {
 		return nil
 	}
 	p, refused := s.planFor([]byte(st.text))
@@ -151,6 +163,9 @@ func (s *session) plan(st *statement) *pgerr.Error {
 		return refused
 	}
 	st.planned, st.contextKey = p, string(s.contextKey)
+	if s.tx.defined != "" {
+		st.contextKey = "" // of no use to anybody later
+	}
 	if slices.ContainsFunc(s.scan.Literals, func(l sqltext.Literal) bool { return l.Kind != sqltext.Integer && l.Kind != sqltext.Float }) {
 		st.owner = uint64(s.number)
 	}
@@ -175,7 +190,7 @@ func (s *session) mayBeLocal(st *plan.Statement) bool {
 		plan.Deallocate, plan.DiscardAll, plan.ResetAll, plan.ResetVariable:
 		return true
 	case plan.SetVariable:
-		return s.tx.open || setsOurs(st)
+		return s.tx.open || setsOurs(st) || s.returnsToRole(st)
 	default:
 		return false
 	}
@@ -202,7 +217,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 	if only.Refusal != nil {
 		return only.Refusal
 	}
-	if s.mayBeLocal(only) && s.backend == nil && !s.needsServer() || only.Command == plan.Deallocate || setsOurs(only) {
+	if s.isLocal(only) {
 		return s.bindLocal(st, m)
 	}
 	if s.currentStatus() == statusFailed && s.backend == nil {
@@ -218,9 +233,28 @@ func (s *session) bind(body []byte) *pgerr.Error {
 			return refused
 		}
 	}
-	s.keepPortal(m.Portal, portal{statement: run})
-	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail()})
+	undo := s.keepPortal(m.Portal, portal{statement: run})
+	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail(), undo: undo})
 	return nil
+}
+
+// isLocal says whether a statement that may be local is run by the session itself. What resets takes effect at once, so nothing may
+// be able to undo it: it has to be alone.
+func (s *session) isLocal(st *plan.Statement) bool {
+	if st.Command == plan.Deallocate || setsOurs(st) {
+		return true
+	}
+	if !s.mayBeLocal(st) || s.backend != nil || s.needsServer() {
+		return false
+	}
+	switch st.Command {
+	case plan.ResetVariable, plan.ResetAll, plan.DiscardAll:
+		return s.tx.open || s.in.endsUnit(s.server.config.MaxMessage)
+	case plan.SetVariable:
+		return s.tx.open || !s.returnsToRole(st) || s.in.endsUnit(s.server.config.MaxMessage)
+	default:
+		return true
+	}
 }
 
 // bindLocal makes a portal that no server knows.
@@ -228,21 +262,29 @@ func (s *session) bindLocal(st *statement, m *wire.Bind) *pgerr.Error {
 	if m.ParamCount() > 0 {
 		return pgerr.New(pgerr.ProtocolViolation, "bind message supplies %d parameters, but prepared statement \"%s\" requires 0", m.ParamCount(), st.name)
 	}
-	s.keepPortal(m.Portal, portal{statement: st, local: true})
-	s.addLocal(bindComplete)
+	if before := s.portals[string(m.Portal)]; before != nil && before.local {
+		return pgerr.New(pgerr.DuplicateCursor, "cursor \"%s\" already exists", m.Portal)
+	}
+	s.ops = append(s.ops, op{kind: opLocal, data: bindComplete, undo: s.keepPortal(m.Portal, portal{statement: st, local: true})})
 	return nil
 }
 
-func (s *session) keepPortal(name []byte, p portal) {
+// keepPortal notes a portal, and returns how to take that back: the server may refuse a name that is taken.
+func (s *session) keepPortal(name []byte, p portal) (undo func()) {
 	if len(name) == 0 {
 		s.current = p
-		return
+		return nil
 	}
 	if s.portals == nil {
 		s.portals = map[string]*portal{}
 	}
-	kept := p
-	s.portals[string(name)] = &kept
+	key, before := string(name), s.portals[string(name)]
+	s.portals[key] = new(p)
+	return func() {
+		if delete(s.portals, key); before != nil {
+			s.portals[key] = before
+		}
+	}
 }
 
 // describe tells what a statement or portal takes and gives.
@@ -262,9 +304,12 @@ func (s *session) describe(body []byte) *pgerr.Error {
 		return refused
 	}
 	only := st.single()
-	if only == nil || s.mayBeLocal(only) {
+	if only == nil || s.mayBeLocal(only) || only.Command == plan.Prepare {
 		s.addLocal(append(wire.AppendParameterDescription(nil, nil), noData...))
 		return nil
+	}
+	if s.currentStatus() == statusFailed && s.backend == nil {
+		return inFailedTransaction
 	}
 	if only.Refusal != nil {
 		return only.Refusal
@@ -315,7 +360,7 @@ func (s *session) execute(body []byte) *pgerr.Error {
 	if p.local {
 		return s.executeLocal(p.statement)
 	}
-	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tag: p.statement.tag, makes: p.statement.makes, inner: p.statement.inner})
+	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tags: p.statement.tags, makes: p.statement.makes, inner: p.statement.inner})
 	if only := p.statement.single(); only != nil && !only.Plain || p.statement.inner != nil {
 		s.meaningPending = true
 	}
@@ -333,6 +378,10 @@ func (s *session) executeLocal(st *statement) *pgerr.Error {
 		s.addLocal(wire.AppendEmptyQuery(nil))
 		return nil
 	}
+	var before map[string]*statement
+	if only.Command == plan.Deallocate {
+		before = maps.Clone(s.statements)
+	}
 	done, tag, refused := s.runLocal(only, func() string { return st.text[only.Start:only.End] })
 	if refused != nil {
 		return refused
@@ -341,7 +390,14 @@ func (s *session) executeLocal(st *statement) *pgerr.Error {
 		return pgerr.New(pgerr.FeatureNotSupported, "%s is not supported at this place of a pipeline", only.Name).
 			WithHint("Send a Sync before it.")
 	}
-	s.addLocal(wire.AppendCommandComplete(nil, tag))
+	if only.Command == plan.Commit || only.Command == plan.Rollback {
+		s.forgetPortals()
+	}
+	o := op{kind: opLocal, data: wire.AppendCommandComplete(nil, tag)}
+	if only.Command == plan.Deallocate && s.needsServer() { // what is before it may fail
+		o.undo = func() { s.statements = before }
+	}
+	s.ops = append(s.ops, o)
 	return nil
 }
 
@@ -352,12 +408,7 @@ func (s *session) closeNamed(body []byte) *pgerr.Error {
 		return asError(err)
 	}
 	if m.Kind == 'S' {
-		if len(m.Name) == 0 {
-			s.unnamed = nil
-		} else {
-			delete(s.statements, string(m.Name))
-		}
-		s.addLocal(closeComplete)
+		s.ops = append(s.ops, op{kind: opLocal, data: closeComplete, undo: s.closeStatement(string(m.Name))})
 		return nil
 	}
 	p, _ := s.findPortal(m.Name)
@@ -368,6 +419,25 @@ func (s *session) closeNamed(body []byte) *pgerr.Error {
 	}
 	s.ops = append(s.ops, op{kind: opClosePortal, portal: bytes.Clone(m.Name)})
 	return nil
+}
+
+// closeStatement forgets a statement, and returns how to take that back; nil if there is none.
+func (s *session) closeStatement(name string) (undo func()) {
+	st := s.unnamed
+	if name == "" {
+		s.unnamed = nil
+	} else {
+		st = s.statements[name]
+		delete(s.statements, name)
+	}
+	if st == nil {
+		return nil
+	}
+	return func() {
+		if name != "" || s.unnamed == nil {
+			s.keepStatement(st)
+		}
+	}
 }
 
 func (s *session) dropPortal(name []byte) {

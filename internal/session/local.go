@@ -6,6 +6,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -53,6 +54,9 @@ func (s *session) runDetached(st *plan.Statement, text func() string) (done bool
 		if s.tx.open {
 			return s.deferSetting(st, text())
 		}
+		if s.returnsToRole(st) {
+			return s.resetLocal(st, text())
+		}
 	case plan.ResetVariable, plan.ResetAll:
 		return s.resetLocal(st, text())
 	case plan.DiscardAll:
@@ -66,6 +70,7 @@ func (s *session) runDetached(st *plan.Statement, text func() string) (done bool
 func (s *session) beginLocal(st *plan.Statement, text string) string {
 	if s.tx.open {
 		s.addLocal(wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.ActiveTransaction, "there is already a transaction in progress")))
+		s.tx.characterise(text) // what it asks for counts all the same
 	} else {
 		s.tx = transaction{open: true, begin: text}
 		s.log.reset()
@@ -93,17 +98,20 @@ func (s *session) endLocal(st *plan.Statement) (done bool, tag string, refused *
 	}
 	s.log.reset()
 	s.contextChanged()
-	begin := s.tx.begin
+	before := s.tx
 	s.endTransaction()
 	if st.Transaction.Chain {
-		s.tx = transaction{open: true, begin: begin}
+		s.tx = before.next()
 	}
 	return true, tag, nil
 }
 
+// savepointCommands are the commands as PostgreSQL calls them in errors.
+var savepointCommands = map[plan.Command]string{plan.Savepoint: "SAVEPOINT", plan.ReleaseSavepoint: "RELEASE SAVEPOINT", plan.RollbackTo: "ROLLBACK TO SAVEPOINT"}
+
 func (s *session) savepointLocal(st *plan.Statement, text func() string) (done bool, tag string, refused *pgerr.Error) {
 	if !s.tx.open {
-		return false, "", pgerr.New(pgerr.NoActiveTransaction, "%s can only be used in transaction blocks", st.Name)
+		return false, "", pgerr.New(pgerr.NoActiveTransaction, "%s can only be used in transaction blocks", savepointCommands[st.Command])
 	}
 	name, found := st.Transaction.Savepoint, true
 	switch st.Command {
@@ -130,13 +138,21 @@ func (s *session) savepointLocal(st *plan.Statement, text func() string) (done b
 // deferSetting takes a SET inside a transaction that no shard has heard of. A shard says at once whether it is right; the
 // one that will run the transaction hears of it with the first statement.
 func (s *session) deferSetting(st *plan.Statement, text string) (done bool, tag string, refused *pgerr.Error) {
+	if s.returnsToRole(st) {
+		role, _ := s.base.find("role")
+		text += "; " + restoreSQL(role, st.Settings[0].Local)
+	}
 	if refused := s.rehearse(text); refused != nil {
 		return false, "", refused
 	}
-	s.log.record(st)
+	s.log.record(st, s.effective())
 	s.contextChanged()
-	s.tx.deferred = append(s.tx.deferred, text)
-	if st.Command == plan.ResetVariable {
+	if slices.ContainsFunc(st.Settings, func(e plan.Setting) bool { return slices.Contains(ofTransaction, e.Name) }) {
+		s.tx.characterise(text)
+	} else {
+		s.tx.deferred = append(s.tx.deferred, text)
+	}
+	if st.Command != plan.SetVariable {
 		return true, st.Name, nil
 	}
 	return true, "SET", nil
@@ -178,21 +194,20 @@ func (s *session) rehearse(more ...string) *pgerr.Error {
 func (s *session) resetLocal(st *plan.Statement, text string) (done bool, tag string, refused *pgerr.Error) {
 	if s.tx.open {
 		if st.Command == plan.ResetAll {
-			return false, "", resetInTransaction
-		}
-		if e, had := s.base.find(st.Settings[0].Name); had {
+			text = s.resetAllSQL()
+		} else if e, had := s.base.find(st.Settings[0].Name); had {
 			text = restoreSQL(e, st.Settings[0].Local)
 		}
 		return s.deferSetting(st, text)
 	}
-	s.log.record(st)
+	s.log.record(st, s.effective())
 	wanted := s.log.apply(s.settings, s.base, true)
 	s.log.reset()
 	if err := s.attach(); err != nil {
 		return false, "", asError(err)
 	}
 	if st.Command == plan.ResetVariable {
-		if _, had := s.base.find(st.Settings[0].Name); !had { // the server says whether there is such a parameter
+		if _, had := s.base.find(st.Settings[0].Name); !had && !s.returnsToRole(st) { // the server says whether there is such a parameter
 			a, err := s.ask(text)
 			if err != nil || a.failure != nil {
 				return false, "", s.askFailed(a, err)
@@ -222,8 +237,27 @@ func (s *session) askFailed(a answer, err error) *pgerr.Error {
 	return a.failure.PGError()
 }
 
-var resetInTransaction = pgerr.New(pgerr.FeatureNotSupported, "RESET ALL is not supported inside a transaction block").
-	WithDetail("The values to go back to are the session's, and the server does not know them.").WithHint("Reset parameters one by one, or use RESET ALL outside the transaction.")
+// resetAllSQL is RESET ALL for a server that began with other values than the session, as one statement.
+func (s *session) resetAllSQL() string {
+	var body strings.Builder
+	body.WriteString("BEGIN RESET ALL; ")
+	for _, e := range s.base.entries {
+		if !isIdentity(e.name) {
+			body.WriteString(setSQL(e) + "; ")
+		}
+	}
+	body.WriteString("END")
+	return "DO " + sqltext.QuoteLiteral(body.String())
+}
+
+// noDiscard refuses DISCARD ALL where the server would have to run it: it would take other sessions' statements with it.
+func (s *session) noDiscard() *pgerr.Error {
+	if s.backend != nil && s.status != statusIdle {
+		return pgerr.New(pgerr.ActiveTransaction, "DISCARD ALL cannot run inside a transaction block")
+	}
+	return pgerr.New(pgerr.FeatureNotSupported, "DISCARD ALL is not supported at this place of a pipeline").
+		WithHint("Send it by itself, with a Sync before and after it.")
+}
 
 // discardAll makes the session as it was when it began.
 func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {
@@ -234,6 +268,7 @@ func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {
 	s.unnamed = nil
 	clear(s.temporary)
 	s.settings = s.base
+	s.poolMode = s.firstMode
 	s.contextChanged()
 	for shard := range s.pinnedShards() {
 		s.unpin(shard, "DISCARD ALL")
@@ -286,4 +321,12 @@ func (s *session) setOurs(st *plan.Statement) (done bool, tag string, refused *p
 	}
 	s.poolMode = mode
 	return true, st.Name, nil
+}
+
+// returnsToRole says whether a statement ends being somebody else, after which the session is in the role that it asked for when
+// it began: the server knows nothing of that.
+func (s *session) returnsToRole(st *plan.Statement) bool {
+	_, began := s.base.find("role")
+	return began && (st.Command == plan.SetVariable || st.Command == plan.ResetVariable) &&
+		slices.ContainsFunc(st.Settings, func(e plan.Setting) bool { return e.Name == "session_authorization" && e.Default })
 }

@@ -186,7 +186,9 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	config.Map = w.published.Load
 	config.MapChanged = func() <-chan struct{} { return nil }
 	config.Statements, config.Shards = observe.NewStatements(observe.StatementsConfig{}), observe.NewShardStats(func(int) string { return "" })
-	config.Virtual = fakeVirtual{}
+	if config.Virtual == nil {
+		config.Virtual = fakeVirtual{}
+	}
 	if config.Rules == nil {
 		config.Rules = must[auth.Rules](t)(auth.ParseRules([]auth.RuleSpec{{Addresses: []string{"loopback"}, Method: "trust"}}))
 	}

@@ -67,9 +67,12 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 		return nil, errEncoding(s.encoding)
 	}
 	s.key = append(append(s.key[:0], s.scan.Text...), s.contextKey...)
-	// The cache does not keep the key of a look-up, so it need not be copied.
-	p, found := s.server.planner.cache.GetIfPresent(unsafe.String(unsafe.SliceData(s.key), len(s.key)))
-	if !found {
+	var p *planned
+	if s.tx.defined == "" { // or plans are made with what only this transaction sees
+		// The cache does not keep the key of a look-up, so it need not be copied.
+		p, _ = s.server.planner.cache.GetIfPresent(unsafe.String(unsafe.SliceData(s.key), len(s.key)))
+	}
+	if p == nil {
 		var refused *pgerr.Error
 		if p, refused = s.makePlan(string(text)); refused != nil {
 			return nil, refused
@@ -105,6 +108,10 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 		}
 		text, literals = short, scan.Literals
 	}
+	masked := s.foreignEncoding && hasHighByte([]byte(text))
+	if masked {
+		text = maskHighBytes(text)
+	}
 	statements, err := facts.Of(text)
 	if err != nil {
 		var refused *pgerr.Error
@@ -117,7 +124,7 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 	if refused != nil {
 		return nil, refused
 	}
-	known, refused := s.look(statements, context)
+	known, refused := s.look(statements, &context)
 	if refused != nil {
 		return nil, refused
 	}
@@ -126,11 +133,14 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 	if long && p.plan.Uncacheable { // it has places in the text in it, which are not those of the client's
 		return nil, errTooLong(len(text))
 	}
+	if masked && p.plan.Uncacheable { // it has to do with what the literals say
+		return nil, errEncoding(s.encoding)
+	}
 	p.plan.MarkPlain()
 	key := string(s.key)
 	normalized := key[:len(s.scan.Text)]
 	p.stats = s.server.planner.stats.Entry(sqltext.Fingerprint(s.scan.Text), func() string { return readable(normalized) })
-	if !p.plan.Uncacheable && len(text) <= maxPlannedText {
+	if !p.plan.Uncacheable && len(text) <= maxPlannedText && s.tx.defined == "" {
 		s.server.planner.cache.Set(key, p)
 	}
 	return p, nil
@@ -159,11 +169,30 @@ func errTooLong(size int) *pgerr.Error {
 		WithHint("Send values as parameters, or with COPY.")
 }
 
-// look asks the catalogue for what the statements name.
-func (s *session) look(statements []facts.Statement, c plan.Context) (*plan.Known, *pgerr.Error) {
+// maskHighBytes makes a text readable whose literals and comments, and nothing else, are in another encoding. A plan does not depend
+// on them, and places stay as they are.
+func maskHighBytes(text string) string {
+	masked := []byte(text)
+	for i, b := range masked {
+		if b >= utf8.RuneSelf {
+			masked[i] = '?'
+		}
+	}
+	return string(masked)
+}
+
+// look asks the catalogue for what the statements name. What the open transaction has defined only its own backend knows.
+func (s *session) look(statements []facts.Statement, c *plan.Context) (*plan.Known, *pgerr.Error) {
 	relations, functions := plan.Wants(statements)
+	if s.tx.defined != "" && !s.seesOwn() {
+		c.Unsettled = s.tx.defined
+	}
 	if len(relations) == 0 && len(functions) == 0 {
 		return &plan.Known{}, nil
+	}
+	if s.tx.defined != "" && s.seesOwn() {
+		c.Altered = true
+		return s.lookInside(relations, functions, c.SearchPath)
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, catalogTimeout)
 	defer cancel()
@@ -171,6 +200,36 @@ func (s *session) look(statements []facts.Statement, c plan.Context) (*plan.Know
 	if err != nil {
 		return nil, pgerr.New(pgerr.CannotConnectNow, "the statement could not be planned").
 			WithDetail("The catalogue could not be read: %s", err).WithHint("It is read from the shard with the lowest number: cleave status shows how that one is.")
+	}
+	return known, nil
+}
+
+// seesOwn says whether the backend of the open transaction can be asked what is in the catalogue.
+func (s *session) seesOwn() bool { return s.mayAskInside() && s.backend.Shard() == s.home() }
+
+// lookInside asks the transaction's own backend what names stand for.
+func (s *session) lookInside(relations []plan.RelationName, functions []plan.FunctionName, path []string) (*plan.Known, *pgerr.Error) {
+	known, err := s.server.planner.catalog.LookOn(func(question string, arguments ...string) ([]byte, error) {
+		values := make([][]byte, len(arguments))
+		for i, argument := range arguments {
+			values[i] = []byte(argument)
+		}
+		a, refused := s.inside("; SET LOCAL search_path TO pg_catalog; SET LOCAL client_encoding TO UTF8", func() (answer, error) { return s.askParams(question, nil, nil, values) })
+		switch {
+		case refused != nil:
+			return nil, refused
+		case a.failure != nil:
+			return nil, a.failure.PGError()
+		case len(a.rows) != 1 || len(a.rows[0]) != 1:
+			return nil, errors.New("the catalogue gave no answer")
+		}
+		return []byte(a.rows[0][0]), nil
+	}, relations, functions, path)
+	if refused := refusalIn(err); refused != nil {
+		return nil, refused
+	}
+	if err != nil {
+		return nil, pgerr.New(pgerr.InternalError, "the statement could not be planned").WithDetail("%s", err)
 	}
 	return known, nil
 }
@@ -210,7 +269,9 @@ func (s *session) refreshContext() {
 	key = binary.BigEndian.AppendUint64(key, epoch)
 	key = binary.BigEndian.AppendUint64(key, view.tables)
 	s.visiblePath = nil
-	key = append(key, strings.Join(s.searchPath(), "\x00")...)
+	path := s.searchPath()
+	key = binary.BigEndian.AppendUint16(key, uint16(len(path)))
+	key = append(key, strings.Join(path, "\x00")...)
 	key = append(key, "\x00"+s.currentRole()...)
 	s.refreshReading()
 	if !s.standardConforming() {
@@ -244,8 +305,15 @@ func (s *session) refreshReading() {
 	s.foreignEncoding = !utf8
 	zone := value("timezone")
 	s.reading = binding.Session{ClientEncodingUTF8: utf8, TimeZoneUTC: zone == "UTC" || zone == "Etc/UTC"}
-	conforming := strings.ToLower(value("standard_conforming_strings"))
-	s.conforming = slices.Contains([]string{"on", "true", "yes", "1", ""}, conforming)
+	s.conforming = !isOff(value("standard_conforming_strings"))
+}
+
+// isOff says whether a value of a boolean parameter is one of those that mean off, or the beginning of one.
+func isOff(value string) bool {
+	value = strings.ToLower(strings.TrimSpace(value))
+	return value == "0" || value == "of" || value != "" && slices.ContainsFunc([]string{"off", "false", "no"}, func(word string) bool {
+		return strings.HasPrefix(word, value) && value != "o"
+	})
 }
 
 // readableEncoding says whether, in the client's encoding, a byte that looks like ASCII always is.
@@ -305,7 +373,7 @@ func (s *session) seePath() *pgerr.Error {
 		s.visiblePath = path
 		return nil
 	}
-	if known := s.server.paths.find(string(s.contextKey)); known != nil {
+	if known := s.server.paths.find(string(s.contextKey)); known != nil && s.tx.defined == "" {
 		s.visiblePath = known
 		return nil
 	}
@@ -320,7 +388,9 @@ func (s *session) seePath() *pgerr.Error {
 	for _, row := range a.rows {
 		s.visiblePath = append(s.visiblePath, row[0])
 	}
-	s.server.paths.keep(string(s.contextKey), s.visiblePath)
+	if s.tx.defined == "" {
+		s.server.paths.keep(string(s.contextKey), s.visiblePath)
+	}
 	return nil
 }
 

@@ -26,6 +26,30 @@ func (r *reader) buffered() bool {
 	return err != nil || size > 0 && size <= r.end-r.start
 }
 
+// endsUnit says whether what follows is the rest of one statement and then Sync, waiting for it if need be: nobody who waits for
+// an answer has sent something else than Sync or Flush last.
+func (r *reader) endsUnit(limit int) bool {
+	for at := r.start; ; {
+		kind, size, err := wire.Frame(r.buf[at:r.end])
+		switch {
+		case err != nil:
+			return false
+		case size == 0, at+size > r.end:
+			taken := at - r.start
+			if r.fill(limit) != nil {
+				return false
+			}
+			at = r.start + taken
+		case kind == wire.MsgSync:
+			return true
+		case kind == wire.MsgDescribe, kind == wire.MsgExecute:
+			at += size
+		default:
+			return false
+		}
+	}
+}
+
 // next returns the next message, waiting for it if need be.
 func (r *reader) next(limit int) (kind byte, body []byte, err error) {
 	for {

@@ -257,9 +257,11 @@ func (s *session) replyReady(e *expect, message []byte) (show bool, err error) {
 	if e.kind != expectQuery && e.kind != expectSync || len(message) != wire.HeaderSize+1 {
 		return false, errDesync
 	}
+	inBlock := s.status
 	s.status = message[wire.HeaderSize]
 	s.head++
 	if e.hidden {
+		s.unsynced = s.unsynced && e.op < 0 // the end of a unit that the client has not ended
 		return false, nil
 	}
 	s.unsynced = false
@@ -268,6 +270,10 @@ func (s *session) replyReady(e *expect, message []byte) (show bool, err error) {
 		return false, nil
 	}
 	if s.status == statusIdle {
+		if inBlock != statusIdle { // it ended without success, as a COMMIT does whose deferred checks fail
+			s.log.reset()
+			s.contextChanged()
+		}
 		s.transactionOver()
 	}
 	return true, nil
@@ -297,10 +303,10 @@ func (s *session) replyComplete(e *expect, kind byte, message []byte) (show bool
 }
 
 func (s *session) tagOf(e *expect) string {
-	if e.op < 0 {
+	if e.op < 0 || e.next >= len(s.ops[e.op].tags) {
 		return ""
 	}
-	return s.ops[e.op].tag
+	return s.ops[e.op].tags[e.next]
 }
 
 // completed notes what follows from a statement's success.
@@ -311,6 +317,9 @@ func (s *session) completed(e *expect, kind byte, message []byte) {
 	}
 	if p, _ := s.ran(e); p != nil {
 		s.observe(p, wire.CommandRows(tag), false)
+	}
+	if len(s.log.changes) > 0 && string(tag) == "PREPARE TRANSACTION" { // it ends the block as COMMIT does, for the session
+		s.keepSettings()
 	}
 	s.noteEffects(e, tag)
 }
@@ -393,18 +402,22 @@ func isFatal(f wire.Fields) bool {
 
 // skipToSync: after an error the server passes over everything up to Sync.
 func (s *session) skipToSync() {
-	for ; s.head < len(s.expects); s.head++ {
-		e := &s.expects[s.head]
-		if e.kind == expectSync {
-			return
-		}
-		s.undoExpected(e)
+	failed := s.head
+	for s.head < len(s.expects) && s.expects[s.head].kind != expectSync {
+		s.head++
+	}
+	for i := s.head - 1; i >= failed; i-- { // the last first: it may build on those before
+		s.undoExpected(&s.expects[i], i == failed)
 	}
 	s.skipping = true
+	if s.head < len(s.expects) {
+		e := &s.expects[s.head]
+		s.skipping = e.hidden && e.op >= 0 // up to the client's own
+	}
 }
 
-// undoExpected takes back what was noted for a reply that will not come.
-func (s *session) undoExpected(e *expect) {
+// undoExpected takes back what was noted for a reply that will not come: failed is the one that got an error in its place.
+func (s *session) undoExpected(e *expect, failed bool) {
 	if e.closed != nil {
 		s.state.keep(e.closed)
 	}
@@ -413,9 +426,13 @@ func (s *session) undoExpected(e *expect) {
 	}
 	if e.kind == expectParse {
 		s.state.unnamed = nil
-		if e.op >= 0 {
-			s.forgetStatement(s.ops[e.op].statement)
-		}
+	}
+	switch {
+	case e.op < 0:
+	case s.ops[e.op].undo != nil && (!failed || e.kind == expectBind): // a Parse that fails has ended the unnamed statement all the same
+		s.ops[e.op].undo()
+	case e.kind == expectParse:
+		s.forgetStatement(s.ops[e.op].statement)
 	}
 }
 
@@ -430,7 +447,8 @@ func (s *session) forgetStatement(st *statement) {
 
 // staleStatement: the server kept a prepared statement whose tables have changed. It is made anew for the next one who asks.
 func (s *session) staleStatement(e *expect, f wire.Fields) {
-	if f.Routine != "RevalidateCachedQuery" || e.op < 0 || s.ops[e.op].statement == nil {
+	gone := f.Code == pgerr.InvalidStatementName // a function of the client's has deallocated it
+	if !gone && f.Routine != "RevalidateCachedQuery" || e.op < 0 || s.ops[e.op].statement == nil {
 		return
 	}
 	if kept := s.state.prepared[s.ops[e.op].statement.serverName]; kept != nil {
@@ -523,6 +541,7 @@ func (s *session) endLost(inBlock bool) {
 	s.takeBackParameters()
 	s.contextChanged()
 	s.forgetPortals()
+	s.definitionsEnd() // nobody knows whether they are there
 	s.tx = transaction{}
 	s.status = statusIdle
 	if inBlock {

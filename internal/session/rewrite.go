@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -49,6 +50,10 @@ type Argument struct {
 
 // rewrite returns what a shard has to see in place of what the client wrote.
 func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr.Error) {
+	if s.returnsToRole(st) {
+		return nil, pgerr.New(pgerr.FeatureNotSupported, "%s SESSION AUTHORIZATION is not supported at this place", st.Name).
+			WithDetail("The role to go back to is the session's, and the server does not know it.").WithHint("Use it outside the transaction.")
+	}
 	switch st.Command {
 	case plan.Prepare:
 		return s.rewritePrepare(st, o, src)
@@ -56,14 +61,17 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 		return s.rewriteExecute(st, o)
 	case plan.ResetVariable:
 		if e, had := s.base.find(st.Settings[0].Name); had {
-			o.tag = st.Name
+			o.retag(st.Name)
 			return []edit{{start: st.Start, end: st.End, by: restoreSQL(e, st.Settings[0].Local)}}, nil
 		}
 	case plan.ResetAll:
-		return nil, resetInTransaction
+		o.retag(st.Name)
+		return []edit{{start: st.Start, end: st.End, by: s.resetAllSQL()}}, nil
+	case plan.DiscardAll:
+		return nil, s.noDiscard()
 	case plan.ShowVariable:
 		if len(st.Settings) == 1 && isOurs(st.Settings[0].Name) {
-			o.tag = "SHOW"
+			o.retag("SHOW")
 			return []edit{{start: st.Start, end: st.End, by: s.showOurs(st.Settings[0].Name)}}, nil
 		}
 	default: // as the client wrote it, but for the router's own views and functions
@@ -84,7 +92,7 @@ func (s *session) showOurs(name string) string {
 // rewritePrepare gives the statement a name of its own on the server: two sessions may use the same one.
 func (s *session) rewritePrepare(st *plan.Statement, o *op, src source) ([]edit, *pgerr.Error) {
 	p := &st.Prepared
-	if s.statements[p.Name] != nil {
+	if s.statements[p.Name] != nil || slices.ContainsFunc(o.makes, func(made *statement) bool { return made.name == p.Name }) {
 		return nil, pgerr.New(pgerr.DuplicatePrepared, "prepared statement \"%s\" already exists", p.Name)
 	}
 	text := src.wholeText()
@@ -226,7 +234,7 @@ func (s *session) rewritten(st *statement, only *plan.Statement, src source) (*s
 	if refused != nil || len(edits) == 0 {
 		return st, refused
 	}
-	run := &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, tag: o.tag, makes: o.makes, edits: edits, inner: o.inner}
+	run := &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, tags: o.tags, makes: o.makes, edits: edits, inner: o.inner}
 	if len(o.needs) > 0 {
 		run.needs = o.needs[0]
 	}
@@ -381,13 +389,11 @@ func (s *session) operandText(operand plan.Operand, src source) (*string, *pgerr
 	case plan.IsFalse:
 		text = "false"
 	case plan.FromLiteral:
-		whole := src.wholeText()
-		if src.scan == nil {
-			if err := s.scan.Scan(whole, s.standardConforming()); err != nil {
-				return nil, pgerr.New(pgerr.SyntaxError, "the statement cannot be read: %s", err)
-			}
+		scan, whole, refused := src.literals(s.standardConforming())
+		if refused != nil {
+			return nil, refused
 		}
-		value, ok := s.scan.Value(whole, operand.Literal)
+		value, ok := scan.Value(whole, operand.Literal)
 		if !ok {
 			return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of literal is not supported here")
 		}

@@ -30,6 +30,17 @@ type source struct {
 	makes []*statement
 }
 
+var noLiterals sqltext.Normalized
+
+// literals are those of the text: of a statement that was prepared they are kept with it, because those of the text that names it
+// are still in use.
+func (src *source) literals(standardConforming bool) (*sqltext.Normalized, []byte, *pgerr.Error) {
+	if src.scan != nil {
+		return src.scan, src.text, nil
+	}
+	return src.statement.literals(standardConforming)
+}
+
 // routeTo finds the shard of a statement and makes it the unit's. A transaction stays on one shard.
 func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if s.tx.view == nil {
@@ -274,15 +285,11 @@ func (s *session) keyValue(part *plan.KeyPart, src source) (key.Value, binding.O
 			return key.Value{}, 0, refused
 		}
 	}
-	text, scan := src.text, src.scan
-	if scan == nil {
-		scan = &s.scan
-		if part.Operand.Kind == plan.FromLiteral {
-			s.literals = append(s.literals[:0], src.statement.text...)
-			text = s.literals
-			if err := scan.Scan(text, s.standardConforming()); err != nil {
-				return key.Value{}, 0, pgerr.New(pgerr.InternalError, "a prepared statement cannot be read again").WithDetail("%s", err)
-			}
+	scan, text := &noLiterals, []byte(nil)
+	if part.Operand.Kind == plan.FromLiteral {
+		var refused *pgerr.Error
+		if scan, text, refused = src.literals(s.standardConforming()); refused != nil {
+			return key.Value{}, 0, refused
 		}
 	}
 	value, outcome, refused := binding.Value(part, scan, text, s.params, s.reading)
@@ -359,6 +366,10 @@ func (s *session) argumentValue(part *plan.KeyPart, src source) (key.Value, bind
 	argument := src.arguments[number-1]
 	inner := *part
 	inner.Operand = argument
+	if argument.CastOID != 0 && (number > len(src.types) || argument.CastOID != src.types[number-1]) {
+		return key.Value{}, 0, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE with a key that is cast to another type than its parameter's is not supported yet").
+			WithHint("Leave the cast out, or cast to the parameter's type.")
+	}
 	if argument.CastOID == 0 && number <= len(src.types) && argument.Kind != plan.IsNull {
 		inner.Operand.CastOID, inner.Operand.CastMod = src.types[number-1], -1
 	}
@@ -408,13 +419,20 @@ func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []
 	return value, outcome, nil
 }
 
-// aside asks a backend something that is no part of the client's transaction, under the same settings.
+// aside asks a backend something that is no part of the client's transaction, under the same settings. A client that has a backend
+// does not wait for another: many that did so could wait for each other.
 func (s *session) aside(question func() (answer, error)) (answer, *pgerr.Error) {
+	if s.mayAskInside() {
+		return s.inside("", question)
+	}
 	kept := asideState{s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings}
 	s.settings = s.effective()
 	s.backend, s.state, s.unsynced, s.status, s.target, s.isAside = nil, nil, false, statusIdle, noShard, true
 	s.tx.open = false
 	defer func() {
+		if s.backend != nil { // something broke
+			s.drop("a question was not answered")
+		}
 		s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings = kept.backend, kept.state, kept.unsynced, kept.status, kept.tx, kept.target, kept.settings
 		s.isAside = false
 		s.mu.Lock()
@@ -430,6 +448,31 @@ func (s *session) aside(question func() (answer, error)) (answer, *pgerr.Error) 
 		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
 	}
 	_ = s.settle()
+	return a, nil
+}
+
+// mayAskInside says whether the client's own backend can be asked something: it is in a transaction block that has not failed, and
+// between two units.
+func (s *session) mayAskInside() bool {
+	return s.backend != nil && s.status == statusOpen && !s.unsynced
+}
+
+// inside asks the client's own backend, and leaves its transaction as it was; more is what is run before the question, if anything.
+func (s *session) inside(more string, question func() (answer, error)) (answer, *pgerr.Error) {
+	const savepoint = "cleave_aside"
+	s.unheard = true
+	defer func() { s.unheard = false }()
+	a, err := s.ask("SAVEPOINT " + savepoint + more)
+	if err == nil && a.failure == nil {
+		if a, err = question(); err == nil {
+			_, err = s.ask("ROLLBACK TO SAVEPOINT " + savepoint + "; RELEASE SAVEPOINT " + savepoint)
+		}
+	}
+	if err != nil {
+		s.drop(err.Error())
+		s.endLost(true)
+		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+	}
 	return a, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,6 +120,7 @@ type Server struct {
 	sessions map[uint32]*session
 	last     uint32
 	clients  int // connections, those included that are not logged in
+	surplus  int // connections beyond the limit
 	draining bool
 	wait     sync.WaitGroup
 }
@@ -175,8 +177,8 @@ func (s *Server) accept(ctx, sessions context.Context, listener net.Listener) er
 		conn, err := listener.Accept()
 		switch {
 		case err == nil:
-			if s.admit(conn) {
-				s.wait.Go(func() { s.serve(ctx, sessions, conn) })
+			if standing := s.admit(conn); standing != refused {
+				s.wait.Go(func() { s.serve(ctx, sessions, conn, standing) })
 			}
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return nil //nolint:nilerr // it was closed on purpose
@@ -190,21 +192,78 @@ func (s *Server) accept(ctx, sessions context.Context, listener net.Listener) er
 	}
 }
 
+// standing is whether there was room for a connection when it came.
+type standing uint8
+
+const (
+	refused  standing = iota
+	admitted          // it may log in
+	surplus           // it may say what it wants: requests to cancel are heard however many clients there are
+)
+
+// maxSurplus is how many connections beyond the limit may be saying what they want. The others are not listened to.
+const maxSurplus = 100
+
 // admit counts a connection in, or refuses it.
-func (s *Server) admit(conn net.Conn) bool {
+func (s *Server) admit(conn net.Conn) standing {
 	s.mu.Lock()
-	admitted := s.clients < s.config.MaxClients && !s.draining
-	if admitted {
+	standing := s.room()
+	switch standing {
+	case admitted:
 		s.clients++
+	case surplus:
+		s.surplus++
+	case refused:
 	}
 	s.mu.Unlock()
-	if !admitted {
+	if standing == refused {
 		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = conn.Write(wire.AppendError(nil, pgerr.Fatal(pgerr.TooManyConnections, "sorry, too many clients already").
-			WithHint("The router takes limits.clients = %d.", s.config.MaxClients)))
+		_, _ = conn.Write(wire.AppendError(nil, s.tooManyClients()))
 		_ = conn.Close()
 	}
-	return admitted
+	return standing
+}
+
+// room says what there is room for.
+func (s *Server) room() standing {
+	switch {
+	case s.draining:
+		return refused
+	case s.clients < s.config.MaxClients:
+		return admitted
+	case s.surplus < maxSurplus:
+		return surplus
+	default:
+		return refused
+	}
+}
+
+func (s *Server) tooManyClients() *pgerr.Error {
+	return pgerr.Fatal(pgerr.TooManyConnections, "sorry, too many clients already").
+		WithHint("The router takes limits.clients = %d.", s.config.MaxClients)
+}
+
+// promote lets a surplus connection log in if there is room by now, and says whether there is.
+func (s *Server) promote(session *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if session.standing == surplus && s.room() == admitted {
+		s.surplus--
+		s.clients++
+		session.standing = admitted
+	}
+	return session.standing == admitted
+}
+
+// dismiss counts a connection out.
+func (s *Server) dismiss(session *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if session.standing == surplus {
+		s.surplus--
+	} else {
+		s.clients--
+	}
 }
 
 // followMap adopts every map that comes into force.
@@ -306,17 +365,18 @@ var noDeadline time.Time
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 // serve is one client's time here. Who is not in yet when the first context ends does not get in.
-func (s *Server) serve(entry, ctx context.Context, conn net.Conn) {
-	defer func() {
-		_ = conn.Close()
-		s.mu.Lock()
-		s.clients--
-		s.mu.Unlock()
-	}()
-	session := &session{server: s, conn: conn, started: time.Now(), target: noShard, status: statusIdle, poolMode: s.config.Mode, reported: map[string]string{}}
+func (s *Server) serve(entry, ctx context.Context, conn net.Conn, standing standing) {
+	session := &session{
+		server: s, conn: conn, standing: standing, started: time.Now(), target: noShard, status: statusIdle, poolMode: s.config.Mode, reported: map[string]string{},
+	}
 	session.ctx, session.cancel = context.WithCancel(ctx)
-	defer session.cancel()
 	session.in.conn = conn
+	defer func() { // whatever happens, and last
+		session.cancel()
+		_ = conn.Close()
+		s.dismiss(session)
+	}()
+	defer session.survive()
 	notLate := context.AfterFunc(entry, func() { _ = conn.SetDeadline(longAgo) })
 	defer notLate()
 	if err := session.start(); err != nil {
@@ -337,6 +397,34 @@ func (s *Server) serve(entry, ctx context.Context, conn net.Conn) {
 	if err != nil && !errors.Is(err, errEnd) {
 		s.config.Logger.Debug("a session ended", "session", session.number, "user", session.user, "error", err)
 	}
+}
+
+// survive ends a session that has panicked, and it alone.
+func (s *session) survive() {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	s.server.config.Logger.Error("a session panicked and was ended", "session", s.number, "user", s.user, "panic", cause, "stack", string(debug.Stack()))
+	s.mu.giveUp()
+	s.server.remove(s)
+	s.abandon()
+}
+
+// abandon is leave for a session of which nobody knows where it stopped: it looks at as little as it can.
+func (s *session) abandon() {
+	if s.relayed == 0 { // or the client may be in the middle of a message
+		_ = s.sayGoodbye(pgerr.Fatal(pgerr.InternalError, "the session ended because of an error in the router").
+			WithDetail("The statement may have run or not.").WithHint("The router's log has the details. Connect again."))
+	}
+	_ = s.conn.Close()
+	if s.backend != nil {
+		s.backend.Retire("the session panicked")
+	}
+	for _, p := range s.pinned {
+		p.backend.Retire("the session panicked")
+	}
+	s.written()
 }
 
 // enter makes a session known, so that it can be cancelled, seen and ended.
@@ -386,12 +474,12 @@ func (s *session) pinnedShards() iter.Seq[int] {
 // kill ends a session from outside.
 func (s *session) kill() {
 	s.cancel()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_ = s.conn.SetDeadline(longAgo)
-	if s.active != nil {
-		_ = s.active.Conn().SetDeadline(longAgo)
-	}
+	s.mu.look(func() {
+		_ = s.conn.SetDeadline(longAgo)
+		if s.active != nil {
+			_ = s.active.Conn().SetDeadline(longAgo)
+		}
+	})
 }
 
 // cancelRequest does what a client asks for over a connection of its own. Whether it was of any use is not told.
@@ -404,16 +492,23 @@ func (s *Server) cancelRequest(ctx context.Context, startup wire.Startup) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// The lock is held until the server has taken note, so that the backend is not given to somebody else before.
-	session.mu.Lock()
-	defer session.mu.Unlock()
+	session.mu.cancel(func() func() { return session.canceller(ctx) })
+}
+
+// canceller returns what cancels that which the session does now, nil if there is nothing.
+func (s *session) canceller(ctx context.Context) func() {
 	switch {
-	case session.active != nil:
-		if err := session.active.Cancel(ctx); err != nil {
-			s.config.Logger.Warn("a statement could not be cancelled", "shard", session.active.ShardName(), "error", err)
+	case s.active != nil:
+		backend := s.active
+		return func() {
+			if err := backend.Cancel(ctx); err != nil {
+				s.server.config.Logger.Warn("a statement could not be cancelled", "shard", backend.ShardName(), "error", err)
+			}
 		}
-	case session.waiting:
-		session.cancelWait()
+	case s.waiting:
+		return s.cancelWait
+	default:
+		return nil
 	}
 }
 
@@ -458,19 +553,19 @@ func (s *Server) Sessions() []Info {
 	return infos
 }
 
-func (s *session) info() Info {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	info := Info{
-		Number: s.number, User: s.user, Database: s.database, Address: s.address, Application: s.application, Started: s.started,
-		Idle: s.idle.Load(), Waiting: s.waiting,
-	}
-	if s.active != nil {
-		info.Shard = s.active.ShardName()
-	}
-	for _, p := range s.pinned {
-		info.Pins = append(info.Pins, PinInfo{Shard: p.backend.ShardName(), Reason: p.why(), PID: p.backend.PID(), Since: p.since})
-	}
+func (s *session) info() (info Info) {
+	s.mu.look(func() {
+		info = Info{
+			Number: s.number, User: s.user, Database: s.database, Address: s.address, Application: s.application, Started: s.started,
+			Idle: s.idle.Load(), Waiting: s.waiting,
+		}
+		if s.active != nil {
+			info.Shard = s.active.ShardName()
+		}
+		for _, p := range s.pinned {
+			info.Pins = append(info.Pins, PinInfo{Shard: p.backend.ShardName(), Reason: p.why(), PID: p.backend.PID(), Since: p.since})
+		}
+	})
 	return info
 }
 

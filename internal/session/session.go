@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,10 +31,11 @@ const (
 
 // session is one client's connection.
 type session struct {
-	server *Server
-	conn   net.Conn
-	in     reader
-	out    []byte // for the client, not written yet
+	server   *Server
+	standing standing
+	conn     net.Conn
+	in       reader
+	out      []byte // for the client, not written yet
 	// instead is what the client gets in place of the message that is looked at.
 	instead []byte
 
@@ -53,6 +53,7 @@ type session struct {
 	base, settings  *settings // what it began with; what it has now
 	defaults        *defaults // what the shards give the role where nothing was set
 	poolMode        Mode
+	firstMode       Mode   // that it began with
 	contextKey      []byte // what changes a text's meaning, as a part of the plan cache's key
 	contextEpoch    uint64
 	view            *mapView          // that it was computed under
@@ -72,6 +73,9 @@ type session struct {
 	portals    map[string]*portal
 	// current is the unnamed portal.
 	current portal
+
+	inHand    byte // the kind of the message that is being handled
+	opsBefore int  // how many operations there were before it
 
 	// The unit of work.
 	ops      []op
@@ -98,11 +102,11 @@ type session struct {
 	passing     int
 	passingHide bool
 	copying     bool // the server waits for COPY data
+	copyWrite   *copyWrite
 	fatal       *wire.Fields
 
 	params      []binding.Param // scratch
 	bindMessage wire.Bind       // scratch
-	literals    []byte          // scratch: the text of a statement whose literals are looked at
 	isAside     bool            // a question is asked that is no part of the client's transaction
 	unheard     bool            // what a server reports of parameters is not for the client
 	unitBytes   int
@@ -112,13 +116,13 @@ type session struct {
 	scan           sqltext.Normalized
 	key            []byte // scratch
 	sentAt         time.Time
-	relayed        int64
+	relayed        int64 // bytes of the backend's answer
 
 	ctx    context.Context //nolint:containedctx // the session's life
 	cancel context.CancelFunc
 
 	// What others may look at or do.
-	mu     sync.Mutex // guards what follows, and that a backend is not given back while it is being cancelled
+	mu     guard // of what follows, and that a backend is not given back while it is being cancelled
 	active *pool.Backend
 	// waiting: for a backend; cancelWait ends that.
 	waiting    bool
@@ -135,8 +139,25 @@ type transaction struct {
 	open, failed bool
 	begin        string   // its BEGIN as the client wrote it
 	deferred     []string // what was said after it
+	// characteristics are those of them that say what kind of transaction it is: one that is chained to it is alike.
+	characteristics []string
 	// view is the map that all statements of the transaction use.
 	view *mapView
+	// defined is the last command in it that changed the schema, which nobody else sees yet; empty: none.
+	defined string
+}
+
+// characterise takes what changes the kind of the transaction.
+func (t *transaction) characterise(text string) {
+	t.deferred, t.characteristics = append(t.deferred, text), append(t.characteristics, text)
+}
+
+// next is a transaction that is chained to this one. One that has failed has lost its kind already.
+func (t *transaction) next() transaction {
+	if t.failed {
+		return transaction{open: true, begin: "BEGIN"}
+	}
+	return transaction{open: true, begin: t.begin, deferred: slices.Clone(t.characteristics), characteristics: t.characteristics}
 }
 
 func (t *transaction) status() byte {
@@ -183,6 +204,7 @@ func (s *session) serve() error {
 		if err := s.handle(kind, body); err != nil {
 			return err
 		}
+		s.relayed = 0
 		if len(s.ops) == 0 {
 			s.in.recycle()
 		}
@@ -269,6 +291,8 @@ func (s *session) write() error {
 
 // handle does what one message asks for.
 func (s *session) handle(kind byte, body []byte) error {
+	s.written() // a COPY that failed leaves data on its way, and what comes now must not overtake it
+	s.inHand, s.opsBefore = kind, len(s.ops)
 	if s.skipping && kind != wire.MsgSync && kind != wire.MsgTerminate {
 		return nil
 	}
@@ -284,7 +308,7 @@ func (s *session) handle(kind byte, body []byte) error {
 	case wire.MsgTerminate:
 		return errEnd
 	case wire.MsgCopyData, wire.MsgCopyDone, wire.MsgCopyFail:
-		return nil // left over from a COPY that failed; PostgreSQL passes over them too
+		return s.copyUnawaited(body)
 	case wire.MsgFunctionCall:
 		s.refuse(pgerr.New(pgerr.FeatureNotSupported, "the function call protocol is not supported").
 			WithHint("Call the function in a SELECT."))

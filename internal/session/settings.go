@@ -59,6 +59,10 @@ func (s *settings) find(name string) (setting, bool) {
 
 // with returns the settings after a SET.
 func (s *settings) with(e setting) *settings {
+	if e.name == dateStyle {
+		before, _ := s.find(dateStyle)
+		e = mergedDateStyle(before, e)
+	}
 	entries := slices.DeleteFunc(slices.Clone(s.entries), func(old setting) bool { return old.name == e.name })
 	i, _ := slices.BinarySearchFunc(entries, e.name, func(old setting, name string) int { return strings.Compare(old.name, name) })
 	return newSettings(slices.Insert(entries, i, e))
@@ -87,9 +91,9 @@ func (s *settings) keeping(from *settings, names ...string) *settings {
 // same says whether a backend with these settings can serve a session with those.
 func (s *settings) same(other *settings) bool { return s != nil && s.handle == other.handle }
 
-// resetSQL takes everything from a backend that some session may have left there, but for prepared statements, which are
-// the router's own.
-const resetSQL = "CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"
+// resetSQL takes everything from a backend that some session may have left there. Prepared statements are the router's own, but
+// nobody knows which of them are left.
+const resetSQL = "DEALLOCATE ALL; CLOSE ALL; SET SESSION AUTHORIZATION DEFAULT; RESET ALL; UNLISTEN *; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES"
 
 // transition is the SQL that brings a backend from one state to another, statement by statement; from is nil if nobody knows
 // what the backend has.
@@ -238,8 +242,8 @@ func (l *settingsLog) apply(s, base *settings, committed bool) *settings {
 // ofTransaction are the parameters of a transaction.
 var ofTransaction = []string{"transaction_isolation", "transaction_read_only", "transaction_deferrable"}
 
-// record notes what a statement changed.
-func (l *settingsLog) record(st *plan.Statement) {
+// record notes what a statement changed, where these settings were in effect.
+func (l *settingsLog) record(st *plan.Statement, before *settings) {
 	if st.Command == plan.ResetAll {
 		l.changes = append(l.changes, change{all: true})
 		return
@@ -248,11 +252,14 @@ func (l *settingsLog) record(st *plan.Statement) {
 		if slices.Contains(ofTransaction, e.Name) {
 			continue // ends with the transaction, and goes nowhere else
 		}
-		l.changes = append(l.changes, change{
-			entry: setting{name: e.Name, sql: e.SQL, values: e.Values}, local: e.Local, restore: e.Default,
-		})
-		if e.Name == "session_authorization" { // it ends a SET ROLE
-			l.changes = append(l.changes, change{entry: setting{name: "role"}, local: e.Local, remove: true})
+		entry := setting{name: e.Name, sql: e.SQL, values: e.Values}
+		if e.Name == dateStyle && !e.Default {
+			was, _ := before.find(dateStyle)
+			entry = mergedDateStyle(was, entry)
+		}
+		l.changes = append(l.changes, change{entry: entry, local: e.Local, restore: e.Default})
+		if e.Name == "session_authorization" { // it ends a SET ROLE, but not the role that the session began with
+			l.changes = append(l.changes, change{entry: setting{name: "role"}, local: e.Local, remove: !e.Default, restore: e.Default})
 		}
 	}
 }

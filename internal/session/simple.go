@@ -22,6 +22,10 @@ func (s *session) simpleQuery(body []byte) error {
 	}
 	s.unnamed = nil // as in PostgreSQL, a simple query ends the unnamed statement and portal
 	s.current = portal{}
+	return s.runText(text)
+}
+
+func (s *session) runText(text []byte) error {
 	p, refused := s.planFor(text)
 	if refused != nil {
 		return s.refuseQuery(refused)
@@ -89,8 +93,7 @@ func string1(st *plan.Statement, text []byte) func() string {
 // manyStatements runs several statements in one piece on one shard, as PostgreSQL does: in one implicit transaction.
 func (s *session) manyStatements(p *planned, text []byte) error {
 	if s.currentStatus() == statusFailed && s.backend == nil {
-		// The transaction failed before it reached a shard, so its ROLLBACK has to come by itself.
-		return s.refuseQuery(inFailedTransaction)
+		return s.manyAfterFailure(p, text)
 	}
 	o := op{kind: opQuery, data: text, planned: p}
 	for i := range p.plan.Statements {
@@ -101,6 +104,7 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 	for i := range p.plan.Statements {
 		st := &p.plan.Statements[i]
 		src := source{scan: &s.scan, text: text, makes: o.makes}
+		o.at = i
 		more, refused := s.rewrite(st, &o, src)
 		if refused == nil {
 			refused = s.routeTo(st, src)
@@ -119,6 +123,20 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 	return s.flush()
 }
 
+// manyAfterFailure is for a transaction that failed before it reached a shard: the session ends it, and the rest is a text of its own.
+func (s *session) manyAfterFailure(p *planned, text []byte) error {
+	first := &p.plan.Statements[0]
+	if first.Transaction.Chain || first.Command != plan.Commit && first.Command != plan.Rollback {
+		return s.refuseQuery(inFailedTransaction)
+	}
+	_, tag, refused := s.endLocal(first)
+	if refused != nil {
+		return s.refuseQuery(refused)
+	}
+	s.addLocal(wire.AppendCommandComplete(nil, tag))
+	return s.runText(text[p.plan.Statements[1].Start:])
+}
+
 // cannotShare refuses, in a text of several statements, those that the session itself has a part in.
 func cannotShare(st *plan.Statement) *pgerr.Error {
 	if st.Refusal != nil {
@@ -129,7 +147,7 @@ func cannotShare(st *plan.Statement) *pgerr.Error {
 			return errInBlock(v.Name)
 		}
 	}
-	alone := []plan.Command{plan.Deallocate, plan.ResetVariable, plan.ResetAll, plan.DiscardAll}
+	alone := []plan.Command{plan.Deallocate, plan.DiscardAll}
 	if !slices.Contains(alone, st.Command) && !setsOurs(st) {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/cleavedb/cleave/internal/auth"
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -32,6 +33,9 @@ func (s *session) start() error {
 	if startup.Kind == wire.CancelRequest {
 		s.server.cancelRequest(s.ctx, startup)
 		return errEnd
+	}
+	if !s.server.promote(s) {
+		return s.sayGoodbye(s.server.tooManyClients())
 	}
 	if refused := s.login(startup); refused != nil {
 		return s.sayGoodbye(fatal(refused))
@@ -110,13 +114,34 @@ func (s *session) encrypt(kind wire.StartupKind) error {
 	return nil
 }
 
+// namesIn are the user and the database that a client asks for. Names are cut as PostgreSQL cuts them, before anybody looks at
+// them: what a rule says of a name is for the role that a shard would take it for.
+func namesIn(startup wire.Startup) (user, database string) {
+	user, _ = startup.Parameter("user")
+	database, _ = startup.Parameter("database")
+	if database == "" {
+		database = user
+	}
+	return clipName(user), clipName(database)
+}
+
+const maxName = 63 // bytes
+
+// clipName cuts a name that is too long for PostgreSQL, and no character in two.
+func clipName(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	end := maxName
+	for end > 0 && !utf8.RuneStart(name[end]) {
+		end--
+	}
+	return name[:end]
+}
+
 // login finds out who the client is.
 func (s *session) login(startup wire.Startup) *pgerr.Error {
-	s.user, _ = startup.Parameter("user")
-	s.database, _ = startup.Parameter("database")
-	if s.database == "" {
-		s.database = s.user
-	}
+	s.user, s.database = namesIn(startup)
 	s.application, _ = startup.Parameter("application_name")
 	s.address = s.conn.RemoteAddr().String()
 	if value, _ := startup.Parameter("replication"); value != "" && !slices.Contains([]string{"false", "off", "no", "0"}, strings.ToLower(value)) {
@@ -161,7 +186,6 @@ func (s *session) proveByScram() *pgerr.Error {
 	defer cancel()
 	user, err := s.server.config.Users.Lookup(ctx, s.user)
 	if err != nil && !errors.Is(err, auth.ErrNoUser) {
-		s.server.config.Logger.Warn("a user could not be looked up", "user", s.user, "error", err)
 		return pgerr.New(pgerr.CannotConnectNow, "the router cannot look up users now").WithHint("Try again later.")
 	}
 	exchange := auth.NewServer(s.user, auth.VerifierFor(s.user, user, s.server.mockSecret, time.Now()), s.binding)
@@ -231,12 +255,14 @@ func (s *session) begin(startup wire.Startup) *pgerr.Error {
 	}
 	s.number, s.secret = s.server.newNumber(), newSecret()
 	s.base, s.settings = noSettings, noSettings
-	var refused *pgerr.Error
-	if s.defaults, refused = s.server.defaults.of(s); refused != nil {
-		return refused
-	}
 	wanted, refused := startupSettings(startup)
 	if refused != nil {
+		return refused
+	}
+	if wanted, refused = s.takePoolMode(wanted); refused != nil { // before anything is borrowed
+		return refused
+	}
+	if s.defaults, refused = s.server.defaults.of(s); refused != nil {
 		return refused
 	}
 	for name, value := range s.defaults.parameters {
@@ -252,8 +278,24 @@ func (s *session) begin(startup wire.Startup) *pgerr.Error {
 	}
 	s.out = wire.AppendBackendKeyData(s.out, s.number, s.secret)
 	s.out = wire.AppendReadyForQuery(s.out, statusIdle)
-	s.ready = true
+	s.ready, s.firstMode = true, s.poolMode
 	return nil
+}
+
+// takePoolMode takes the one parameter that is the router's own from those that the client asked for.
+func (s *session) takePoolMode(wanted []setting) ([]setting, *pgerr.Error) {
+	var others []setting
+	for _, e := range wanted {
+		if e.name != "cleave.pool_mode" {
+			others = append(others, e)
+			continue
+		}
+		if s.poolMode = Mode(strings.ToLower(e.values[0])); s.poolMode != TransactionMode && s.poolMode != SessionMode {
+			return nil, pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", e.name, e.values[0]).
+				WithHint("Available values: transaction, session.")
+		}
+	}
+	return others, nil
 }
 
 // beginWith makes what the client asked for at its start the settings that it goes back to with RESET. A server says
@@ -262,13 +304,6 @@ func (s *session) beginWith(wanted []setting) *pgerr.Error {
 	// The name that a backend begins with is the router's.
 	base, check := s.defaults.settings().with(newSetting("application_name", "")), false
 	for _, e := range wanted {
-		if e.name == "cleave.pool_mode" {
-			if s.poolMode = Mode(strings.ToLower(e.values[0])); s.poolMode != TransactionMode && s.poolMode != SessionMode {
-				return pgerr.New(pgerr.InvalidParameterValue, "invalid value for parameter \"%s\": \"%s\"", e.name, e.values[0]).
-					WithHint("Available values: transaction, session.")
-			}
-			continue
-		}
 		base = base.with(e)
 		if known, reported := s.reported[reportedName(e.name)]; !reported || known != e.values[0] {
 			check = check || e.name != "application_name"
@@ -328,7 +363,8 @@ func startupSettings(startup wire.Startup) ([]setting, *pgerr.Error) {
 			return nil, pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.name)
 		}
 	}
-	return wanted, nil
+	// PostgreSQL lets nobody begin as somebody else: who has logged in is set after the options.
+	return slices.DeleteFunc(wanted, func(e setting) bool { return e.name == "session_authorization" }), nil
 }
 
 const searchPath = "search_path"

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // statement is a prepared statement of the client.
@@ -35,7 +36,24 @@ type statement struct {
 	makes []*statement    // by PREPARE
 	edits []edit          // what was changed in the client's text
 	inner *plan.Statement // what an EXECUTE runs, if something follows from it
-	tag   string
+	tags  []string
+
+	// scan is of text, once its literals were needed, under the setting conforming.
+	scan       *sqltext.Normalized
+	scanned    []byte
+	conforming bool
+}
+
+// literals are those of the text.
+func (st *statement) literals(standardConforming bool) (*sqltext.Normalized, []byte, *pgerr.Error) {
+	if st.scan == nil || st.conforming != standardConforming {
+		scan, text := &sqltext.Normalized{}, []byte(st.text)
+		if err := scan.Scan(text, standardConforming); err != nil {
+			return nil, nil, pgerr.New(pgerr.InternalError, "a prepared statement cannot be read again").WithDetail("%s", err)
+		}
+		st.scan, st.scanned, st.conforming = scan, text, standardConforming
+	}
+	return st.scan, st.scanned, nil
 }
 
 // sqlPrepared is what PREPARE said besides the name.
@@ -163,6 +181,12 @@ type serverStatement struct {
 
 // maxPrepared is how many prepared statements a backend holds before the oldest is closed.
 const maxPrepared = 500
+
+// forgetPrepared: the server has none any more.
+func (b *serverState) forgetPrepared() {
+	clear(b.prepared)
+	b.order, b.unnamed = nil, nil
+}
 
 func (b *serverState) has(name string) bool {
 	st := b.prepared[name]

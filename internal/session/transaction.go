@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -81,6 +80,7 @@ func (s *session) borrow(shard int) error {
 	s.hold(backend)
 	if s.poolMode == SessionMode && !s.isAside {
 		s.pin("session pooling")
+		s.state.settings = nil // so that what is not tracked goes too, such as the last values of sequences
 	}
 	return nil
 }
@@ -127,6 +127,9 @@ func (s *session) bring() error {
 	from := s.state.settings
 	if s.state.tainted && s.state.user != s.number {
 		from = nil
+	}
+	if from == nil {
+		s.state.forgetPrepared()
 	}
 	if s.state.user != s.number {
 		s.state.user = s.number
@@ -185,9 +188,19 @@ func (s *session) transactionOver() {
 // endTransaction forgets what lasts as long as a transaction.
 func (s *session) endTransaction() {
 	s.forgetPortals()
+	s.definitionsEnd()
 	s.tx = transaction{}
 	s.status = statusIdle
 	s.reportedBefore = nil
+}
+
+// definitionsEnd: what the transaction defined, if it did, is there for all from now on, or for nobody.
+func (s *session) definitionsEnd() {
+	if s.tx.defined != "" {
+		s.tx.defined = ""
+		s.server.schemaChanged()
+		s.contextChanged()
+	}
 }
 
 // keepSettings makes what the transaction set the session's.
@@ -197,7 +210,6 @@ func (s *session) keepSettings() {
 		return
 	}
 	s.settings = s.log.apply(s.settings, s.base, true)
-	wentBack := slices.ContainsFunc(s.log.changes, func(c change) bool { return c.all })
 	s.log.reset()
 	if e, set := s.settings.find("application_name"); set && len(e.values) == 1 {
 		s.mu.Lock()
@@ -206,9 +218,6 @@ func (s *session) keepSettings() {
 	}
 	if s.state != nil {
 		s.state.settings = s.settings
-		if wentBack { // to what the backend began with, which is not what the session did
-			s.state.settings = nil
-		}
 	}
 	s.contextChanged()
 }
@@ -284,6 +293,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 	case plan.Begin:
 		s.status = statusOpen
 	case plan.Commit:
+		s.definitionsEnd()
 		if string(tag) == "COMMIT" {
 			s.keepSettings()
 			s.reportedBefore = nil
@@ -293,6 +303,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		}
 		s.blockEnds(st)
 	case plan.Rollback:
+		s.definitionsEnd()
 		s.log.reset()
 		s.contextChanged()
 		s.blockEnds(st)
@@ -304,7 +315,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.log.rollbackTo(st.Transaction.Savepoint)
 		s.contextChanged()
 	case plan.SetVariable, plan.ResetVariable, plan.ResetAll:
-		s.log.record(st)
+		s.log.record(st, s.effective())
 		s.contextChanged()
 	case plan.Prepare:
 		s.preparedBySQL(st, e)
@@ -313,13 +324,14 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.contextChanged()
 	case plan.Pass:
 		if len(st.Settings) > 0 {
-			s.log.record(st)
+			s.log.record(st, s.effective())
 			s.contextChanged()
 		}
 	default: // nothing that the session keeps
 	}
 	if st.Schema {
-		s.server.schemaChanged()
+		s.tx.defined = st.Name
+		s.contextChanged()
 	}
 	if st.Pin != "" && s.backend != nil {
 		s.pin(st.Pin)

@@ -40,14 +40,19 @@ type op struct {
 	planned *planned
 	// failure is what opPoison tells the client.
 	failure *pgerr.Error
-	// tag replaces the command tag that the server gives.
-	tag string
+	// tags replace the command tags that the server gives, by the statement's number; empty: none. at is the one that is looked at.
+	tags []string
+	at   int
 	// needs are prepared statements that the text names; makes are those that it makes.
 	needs, makes []*statement
 	// edits are what was changed in the text.
 	edits []edit
 	// inner is what an EXECUTE runs, if something follows from it.
 	inner *plan.Statement
+	// hidden: the client did not ask for it.
+	hidden bool
+	// undo takes back what the session noted of it, if something before it fails, so that PostgreSQL passes over it; nil: nothing.
+	undo func()
 }
 
 // expectKind is what ends a reply.
@@ -78,6 +83,14 @@ type expect struct {
 	prepared, closed *serverStatement
 	// parsed is what a Parse that the client did not ask for is of.
 	parsed *statement
+}
+
+// retag gives the statement that is looked at another command tag.
+func (o *op) retag(tag string) {
+	for len(o.tags) <= o.at {
+		o.tags = append(o.tags, "")
+	}
+	o.tags[o.at] = tag
 }
 
 func (s *session) addLocal(data []byte) { s.ops = append(s.ops, op{kind: opLocal, data: data}) }
@@ -129,8 +142,11 @@ func (s *session) flush() error {
 }
 
 func (s *session) exchangeUnit() error {
-	if s.tx.open && !s.tx.failed && s.onlyPrepares() {
+	if s.backend == nil && s.onlyPrepares() && (s.tx.open || !s.unitEnds()) {
 		return s.prepareBeside()
+	}
+	if s.tx.open && s.tx.failed {
+		return inFailedTransaction // or a BEGIN would bring it to life again
 	}
 	if err := s.send(); err != nil {
 		return err
@@ -142,17 +158,21 @@ func (s *session) exchangeUnit() error {
 func (s *session) onlyPrepares() bool {
 	for i := range s.ops {
 		switch s.ops[i].kind {
-		case opLocal, opParse, opProbe, opDescribeStatement, opSync:
+		case opLocal, opParse, opProbe, opDescribeStatement, opPoison, opSync:
 		default:
 			return false
 		}
 	}
-	return s.unitEnds()
+	return true
 }
 
-// prepareBeside runs a unit that only prepares, while the client's transaction is on no shard yet, outside that transaction:
-// clients prepare first and tell the key afterwards, and only then it is known where the transaction has to be.
+// prepareBeside runs a unit that only prepares, while the client is on no shard yet, outside its transaction: clients prepare
+// first and tell the key afterwards, and only then it is known where the transaction has to be. A unit that the client has not
+// ended is ended here, so that its backend need not be kept.
 func (s *session) prepareBeside() error {
+	if !s.unitEnds() {
+		s.ops = append(s.ops, op{kind: opSync, hidden: true})
+	}
 	tx, settings, status := s.tx, s.settings, s.status
 	s.settings, s.tx.open, s.beside = s.effective(), false, &tx
 	err := s.send()
@@ -170,7 +190,6 @@ func (s *session) clearUnit() {
 	clear(s.ops) // they hold the client's bytes and statements
 	s.ops, s.expects, s.head = s.ops[:0], s.expects[:0], 0
 	s.target, s.suppress, s.unitBytes, s.meaningPending = noShard, false, 0, false
-	s.in.recycle()
 }
 
 // failUnit answers a unit that could not be sent: what came before the first operation that needs a backend is told.
@@ -191,10 +210,8 @@ func (s *session) failUnit(e *pgerr.Error) error {
 			told = true
 			s.out = wire.AppendError(s.out, e)
 		}
-		if s.ops[i].kind == opParse && s.ops[i].statement.name != "" {
-			delete(s.statements, s.ops[i].statement.name)
-		}
 	}
+	s.undoUnsent()
 	if s.tx.open {
 		s.tx.failed = true
 	}
@@ -207,6 +224,19 @@ func (s *session) failUnit(e *pgerr.Error) error {
 		s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
 	}
 	return s.write()
+}
+
+// undoUnsent takes back what was noted of the operations from the first on that needs a backend.
+func (s *session) undoUnsent() {
+	first := slices.IndexFunc(s.ops, func(o op) bool { return o.kind != opLocal })
+	for i := len(s.ops) - 1; i >= max(first, 0); i-- {
+		switch o := &s.ops[i]; {
+		case o.undo != nil:
+			o.undo()
+		case o.kind == opParse:
+			s.forgetStatement(o.statement)
+		}
+	}
 }
 
 // maxAttempts is how often a unit that never reached a server is tried.
@@ -323,6 +353,9 @@ func (s *session) renderOp(i int) {
 		s.toServer = wire.AppendBindTail(s.toServer, o.portal, s.ensure(o.statement), o.data)
 		s.expects = append(s.expects, expect{kind: expectBind, op: i})
 	case opDescribeStatement:
+		if o.statement.needs != nil {
+			s.ensureAll([]*statement{o.statement.needs})
+		}
 		s.toServer = wire.AppendDescribe(s.toServer, 'S', s.ensure(o.statement))
 		s.expects = append(s.expects, expect{kind: expectDescribe, op: i})
 	case opDescribePortal:
@@ -346,7 +379,7 @@ func (s *session) renderOp(i int) {
 		s.renderPoison(i)
 	case opSync:
 		s.toServer = wire.AppendSync(s.toServer)
-		s.expects = append(s.expects, expect{kind: expectSync, op: i})
+		s.expects = append(s.expects, expect{kind: expectSync, op: i, hidden: o.hidden})
 	default:
 		panic(fmt.Sprintf("session: operation %d is not rendered", o.kind))
 	}

@@ -22,9 +22,6 @@ type Normalized struct {
 	Statements int
 	// FirstWord is what the first of them begins with.
 	FirstWord FirstWord
-
-	// scratch holds values that do not stand in the text as they are.
-	scratch []byte
 }
 
 // Fingerprint returns a hash of a normal form.
@@ -39,7 +36,7 @@ var marks = [...]byte{
 // Scan reads the text. StandardConforming is the session's setting standard_conforming_strings. If it returns an error then
 // the text is unsound, PostgreSQL will refuse it, and n says nothing of it.
 func (n *Normalized) Scan(text []byte, standardConforming bool) error {
-	n.Text, n.Literals, n.scratch = n.Text[:0], n.Literals[:0], n.scratch[:0]
+	n.Text, n.Literals = n.Text[:0], n.Literals[:0]
 	n.Params, n.Statements, n.FirstWord = 0, 0, NoWord
 	if bytes.IndexByte(text, 0) >= 0 {
 		return errNUL // or it could be taken for a literal's mark

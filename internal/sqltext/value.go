@@ -4,8 +4,11 @@ import "bytes"
 
 // Value returns what literal i of the text stands for: a number's digits, a string's characters. It is not ok for the kinds
 // that need PostgreSQL to be understood: escapes, Unicode escapes, bits, and national strings. Text must be the text that was
-// scanned. The value is valid until the next Scan, as long as the text does not change.
+// scanned. The value stays as long as the text does not change.
 func (n *Normalized) Value(text []byte, i int) (value []byte, ok bool) {
+	if i >= len(n.Literals) || n.Literals[i].End > len(text) {
+		return nil, false
+	}
 	literal := n.Literals[i]
 	quoted := text[literal.Start:literal.End]
 	switch literal.Kind {
@@ -16,7 +19,7 @@ func (n *Normalized) Value(text []byte, i int) (value []byte, ok bool) {
 		if bytes.IndexByte(inner, '\'') < 0 {
 			return inner, true
 		}
-		return n.unquoted(quoted), true
+		return unquoted(quoted), true
 	case DollarString:
 		delimiter := 2 + bytes.IndexByte(quoted[1:], '$')
 		return quoted[delimiter : len(quoted)-delimiter], true
@@ -25,17 +28,17 @@ func (n *Normalized) Value(text []byte, i int) (value []byte, ok bool) {
 	}
 }
 
-// unquoted undoes doubled quotes, and joins the parts of a string that goes on after a newline. It adds to the scratch buffer,
-// so that the values of earlier literals stay.
-func (n *Normalized) unquoted(quoted []byte) []byte {
-	begin := len(n.scratch)
+// unquoted undoes doubled quotes, and joins the parts of a string that goes on after a newline. It does not write into a buffer
+// that lasts: the values of several literals, of several texts, are in use at once.
+func unquoted(quoted []byte) []byte {
+	value := make([]byte, 0, len(quoted))
 	l := lexer{text: quoted}
 	for i := 1; i < len(quoted); {
 		length := bytes.IndexByte(quoted[i:], '\'')
-		n.scratch = append(n.scratch, quoted[i:i+length]...)
+		value = append(value, quoted[i:i+length]...)
 		i += length + 1
 		if l.at(i) == '\'' {
-			n.scratch = append(n.scratch, '\'')
+			value = append(value, '\'')
 			i++
 			continue
 		}
@@ -45,5 +48,5 @@ func (n *Normalized) unquoted(quoted []byte) []byte {
 		}
 		i = next + 1
 	}
-	return n.scratch[begin:]
+	return value
 }

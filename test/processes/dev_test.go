@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -282,7 +283,8 @@ func TestAStartThatWasKilledIsFinishedByTheNext(t *testing.T) {
 			_ = c.Command.Wait()
 			c = cluster.Start(t, "--data", data, "--shards", "2")
 			status := c.Status(t)
-			if len(status.Shards) != 2 || len(status.Findings) != 0 {
+			findings := slices.DeleteFunc(status.Findings, func(f api.Finding) bool { return f.Code == "name_taken" }) // by the one that was killed, for some seconds
+			if len(status.Shards) != 2 || len(findings) != 0 {
 				t.Errorf("%+v", status)
 			}
 			c.Interrupt(t)
