@@ -412,12 +412,12 @@ func (s *session) closeNamed(body []byte) *pgerr.Error {
 		return nil
 	}
 	p, _ := s.findPortal(m.Name)
-	s.dropPortal(m.Name)
+	undo := s.dropPortal(m.Name)
 	if s.backend == nil && !s.needsServer() || p != nil && p.local {
-		s.addLocal(closeComplete)
+		s.ops = append(s.ops, op{kind: opLocal, data: closeComplete, undo: undo})
 		return nil
 	}
-	s.ops = append(s.ops, op{kind: opClosePortal, portal: bytes.Clone(m.Name)})
+	s.ops = append(s.ops, op{kind: opClosePortal, portal: bytes.Clone(m.Name), undo: undo})
 	return nil
 }
 
@@ -440,10 +440,16 @@ func (s *session) closeStatement(name string) (undo func()) {
 	}
 }
 
-func (s *session) dropPortal(name []byte) {
+// dropPortal forgets a portal, and returns how to take that back; nil if there is none of that name.
+func (s *session) dropPortal(name []byte) (undo func()) {
 	if len(name) == 0 {
 		s.current = portal{}
-		return
+		return nil
 	}
-	delete(s.portals, string(name))
+	key, before := string(name), s.portals[string(name)]
+	delete(s.portals, key)
+	if before == nil {
+		return nil
+	}
+	return func() { s.portals[key] = before }
 }

@@ -311,7 +311,7 @@ func (s *session) refreshReading() {
 // isOff says whether a value of a boolean parameter is one of those that mean off, or the beginning of one.
 func isOff(value string) bool {
 	value = strings.ToLower(strings.TrimSpace(value))
-	return value == "0" || value == "of" || value != "" && slices.ContainsFunc([]string{"off", "false", "no"}, func(word string) bool {
+	return value == "0" || value != "" && slices.ContainsFunc([]string{"off", "false", "no"}, func(word string) bool {
 		return strings.HasPrefix(word, value) && value != "o"
 	})
 }

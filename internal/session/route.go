@@ -465,7 +465,10 @@ func (s *session) inside(more string, question func() (answer, error)) (answer, 
 	a, err := s.ask("SAVEPOINT " + savepoint + more)
 	if err == nil && a.failure == nil {
 		if a, err = question(); err == nil {
-			_, err = s.ask("ROLLBACK TO SAVEPOINT " + savepoint + "; RELEASE SAVEPOINT " + savepoint)
+			var after answer
+			if after, err = s.ask("ROLLBACK TO SAVEPOINT " + savepoint + "; RELEASE SAVEPOINT " + savepoint); after.failure != nil {
+				a.failure = after.failure // the transaction is not as it was
+			}
 		}
 	}
 	if err != nil {

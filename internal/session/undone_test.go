@@ -73,14 +73,18 @@ func TestWhatAPipelinePassesOverLeavesNothing(t *testing.T) {
 	use := sent(bind("", "n1"), run(""), sync1)
 	named := sent(parse("n1", "SELECT 11"), sync1)
 	for name, steps := range map[string][]step{
-		"close":            {named, sent(pipeline(fail, closeStatement("n1"), sync1)...), use},
-		"deallocate":       {named, sent(pipeline(fail, unnamed("DEALLOCATE n1"), sync1)...), use},
-		"parse of commit":  {sent(pipeline(fail, parse("n1", "COMMIT"), sync1)...), named, use},
-		"unnamed":          {sent(parse("", "SELECT 5"), sync1), sent(pipeline(parse("x", "SELECT 1/0"), bind("p", "x"), run("p"), parse("", "SELECT 6"), sync1)...), sent(bind("", ""), run(""), sync1)},
-		"parse and close":  {sent(pipeline(fail, parse("n1", "SELECT 1"), closeStatement("n1"), sync1)...), use},
-		"reset":            {query("SET search_path = aside"), sent(pipeline(unnamed("RESET search_path"), fail, sync1)...), query("SHOW search_path")},
-		"reset all":        {query("SET work_mem = '3MB'"), sent(pipeline(unnamed("RESET ALL"), fail, sync1)...), query("SHOW work_mem")},
-		"reset all, kept":  {query("SET work_mem = '3MB'"), sent(pipeline(unnamed("RESET ALL"), unnamed("SELECT 1"), sync1)...), query("SHOW work_mem")},
+		"close":           {named, sent(pipeline(fail, closeStatement("n1"), sync1)...), use},
+		"deallocate":      {named, sent(pipeline(fail, unnamed("DEALLOCATE n1"), sync1)...), use},
+		"parse of commit": {sent(pipeline(fail, parse("n1", "COMMIT"), sync1)...), named, use},
+		"unnamed":         {sent(parse("", "SELECT 5"), sync1), sent(pipeline(parse("x", "SELECT 1/0"), bind("p", "x"), run("p"), parse("", "SELECT 6"), sync1)...), sent(bind("", ""), run(""), sync1)},
+		"parse and close": {sent(pipeline(fail, parse("n1", "SELECT 1"), closeStatement("n1"), sync1)...), use},
+		"reset":           {query("SET search_path = aside"), sent(pipeline(unnamed("RESET search_path"), fail, sync1)...), query("SHOW search_path")},
+		"reset all":       {query("SET work_mem = '3MB'"), sent(pipeline(unnamed("RESET ALL"), fail, sync1)...), query("SHOW work_mem")},
+		"reset all, kept": {query("SET work_mem = '3MB'"), sent(pipeline(unnamed("RESET ALL"), unnamed("SELECT 1"), sync1)...), query("SHOW work_mem")},
+		"close of a portal": {
+			query("BEGIN"), sent(parse("a", "SELECT 1"), bind("p", "a"), sync1), query("SAVEPOINT s"), sent(pipeline(parse("x", "SELECT 1/0"), bind("q", "x"), run("q"), closePortal("p"), sync1)...),
+			query("ROLLBACK TO s"), sent(run("p"), sync1), query("COMMIT"),
+		},
 		"portals":          {query("BEGIN"), sent(parse("a", "SELECT 1"), parse("b", "SELECT 5"), bind("p", "a"), sync1), query("SAVEPOINT s"), sent(bind("p", "b"), sync1), query("ROLLBACK TO s"), sent(run("p"), sync1), query("COMMIT")},
 		"two local":        {sent(pipeline(parse("b", "BEGIN"), bind("p", "b"), bind("p", "b"), sync1)...)},
 		"execute describe": {query("PREPARE seven AS SELECT 7"), query("SELECT pg_backend_pid() > 0"), sent(pipeline(parse("", "EXECUTE seven"), describeStatement(""), bind("", ""), run(""), sync1)...)},
@@ -144,6 +148,26 @@ func TestDeallocationByCodeIsNoticed(t *testing.T) {
 	c.ask(use...)
 	if said := strings.Join(c.ask(use...), "\n"); !strings.Contains(said, "11") {
 		t.Errorf("the statement does not come back: %s", said)
+	}
+}
+
+// TestPortalsThatWereNotClosedAreKnown: what they run when they are executed after all is noted.
+func TestPortalsThatWereNotClosedAreKnown(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, pools: pool.Config{PerShard: 2}})
+	c := dialRaw(t, w.address, nil)
+	c.query("BEGIN; SELECT 1 FROM undeclared")
+	c.ask(parse("a", "SELECT pg_advisory_lock(77)"), bind("p", "a"), sync1)
+	c.query("SAVEPOINT s")
+	c.ask(pipeline(parse("x", "SELECT 1/0"), bind("q", "x"), run("q"), closePortal("p"), sync1)...)
+	c.query("ROLLBACK TO s")
+	if said := strings.Join(c.ask(run("p"), sync1), "\n"); strings.Contains(said, "ERROR") {
+		t.Fatalf("the portal is gone: %s", said)
+	}
+	c.query("COMMIT")
+	for range 2 { // on whichever backend
+		if said := strings.Join(dialRaw(t, w.address, nil).query("SELECT pg_try_advisory_xact_lock(77)"), "\n"); !strings.Contains(said, `"f"`) {
+			t.Errorf("somebody else got the lock: %s", said)
+		}
 	}
 }
 
@@ -238,7 +262,9 @@ func TestManyMessagesWithoutSync(t *testing.T) {
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.send(repeated(20_000, []pgproto3.FrontendMessage{closeStatement("x")})...)
-	c.replies(10_000)
+	if said := c.replies(10_000); len(said) != 10_000 || said[9_999] != said[0] {
+		t.Errorf("after %d answers: %s", len(said), said[len(said)-1])
+	}
 }
 
 // TestBooleansAreReadAsPostgreSQLDoes: by any beginning of their words.

@@ -76,7 +76,7 @@ const helloAndGuards = `
 
 // strangersAskedInFunction lets the function that refuses strangers ask who writes, so that its trigger needs no condition: PostgreSQL
 // reads a condition anew for every statement, which takes three times as long as this function, whose plan lasts for a session.
-// It has no SET clause, which would cost as much again, so everything is named with its schema.
+// It has no SET clause, which has its price too, so everything is named with its schema.
 const strangersAskedInFunction = `
 	CREATE OR REPLACE FUNCTION cleave.refuse_stranger() RETURNS trigger
 	LANGUAGE plpgsql AS $refuse$

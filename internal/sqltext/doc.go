@@ -11,7 +11,10 @@
 // [Normalized.Value] gives back what a literal stands for, where that can be told without PostgreSQL. [Scanner] gives the
 // tokens themselves, to those who look for a place in a text.
 //
-// It does not parse, fold case or know what a name means: packages facts and plan do. It does not say that a text is right,
+// Names and values that others write into SQL are quoted here, and lists of names taken apart, in the one way that PostgreSQL reads
+// them ([QuoteLiteral], [QuoteIdentifier], [SplitNames]).
+//
+// It does not parse or know what a name means: packages facts and plan do. It does not say that a text is right,
 // either. What it finds unsound (a quote that is not closed, junk after a number) PostgreSQL refuses too, but much that
 // PostgreSQL refuses passes here. Where versions of PostgreSQL differ, as for 0x1F and 1_000, the form is kept as it stands.
 //
