@@ -111,7 +111,7 @@ func (r *router) close() {
 	r.pools.Close()
 	r.catalog.Close()
 	if r.directory != nil {
-		r.directory.close()
+		r.directory.connections.Close()
 	}
 }
 

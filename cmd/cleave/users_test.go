@@ -20,10 +20,14 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// countingRelay passes connections on to the server, and counts them.
+// countingRelay passes connections on to the server, and counts them. It listens where nobody else connects to: another test's
+// client may still be looking for a server whose port is free again.
 func countingRelay(t *testing.T, server *localpg.Server) (address string, accepted *atomic.Int32) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil { // not every system has it
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +77,8 @@ func testDirectory(t *testing.T, server *localpg.Server, database string) (*dire
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &directory{access: shard.Access{}, shardMap: func() *topology.Map { return m }, logger: slog.New(slog.DiscardHandler)}
-	t.Cleanup(d.close)
+	d := newDirectory(shard.Access{}, func() *topology.Map { return m }, slog.New(slog.DiscardHandler))
+	t.Cleanup(d.connections.Close)
 	return d, logins
 }
 
@@ -116,21 +120,6 @@ func TestStrangersCostTwoConnections(t *testing.T) {
 	}
 }
 
-// TestADeadConnectionIsReplaced: whoever asks does not notice.
-func TestADeadConnectionIsReplaced(t *testing.T) {
-	server := pgtest.Start(t)
-	d, logins := testDirectory(t, server, "postgres")
-	for want := int32(1); want <= 3; want++ {
-		if _, err := d.find(t.Context(), "postgres"); err != nil {
-			t.Fatal(err)
-		}
-		if n := logins.Load(); n != want {
-			t.Errorf("there were %d logins, want %d", n, want)
-		}
-		onServer(t, server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cleave/control'")
-	}
-}
-
 // TestANameThatTheServerCannotWrite is nobody's, and costs no connection.
 func TestANameThatTheServerCannotWrite(t *testing.T) {
 	server := pgtest.Start(t)
@@ -143,57 +132,5 @@ func TestANameThatTheServerCannotWrite(t *testing.T) {
 	}
 	if n := logins.Load(); n != 1 {
 		t.Errorf("there were %d logins", n)
-	}
-}
-
-// TestTheDirectoryLetsGo: what nobody uses is closed, and made again when it is needed, until the directory itself is closed.
-func TestTheDirectoryLetsGo(t *testing.T) {
-	server := pgtest.Start(t)
-	d, logins := testDirectory(t, server, "postgres")
-	for range 2 {
-		if _, err := d.find(t.Context(), "postgres"); err != nil {
-			t.Fatal(err)
-		}
-		kept := d.kept[0].conn
-		d.closeKept()
-		if !kept.IsClosed() {
-			t.Error("a connection that nobody uses is open")
-		}
-	}
-	if n := logins.Load(); n != 2 {
-		t.Errorf("there were %d logins", n)
-	}
-	d.close()
-	if _, err := d.find(t.Context(), "postgres"); err == nil {
-		t.Error("it answers when it is closed")
-	}
-}
-
-// TestAShardThatIsAwayIsTriedNowAndThen: not by each who asks.
-func TestAShardThatIsAwayIsTriedNowAndThen(t *testing.T) {
-	server := pgtest.Start(t)
-	d, logins := testDirectory(t, server, "postgres")
-	if err := server.Crash(); err != nil {
-		t.Fatal(err)
-	}
-	_, first := d.find(t.Context(), "postgres")
-	attempts := logins.Load()
-	for range 10 {
-		d.mu.Lock()
-		d.failedAt = d.failedAt.Add(directoryRetry) // however slow the machine is
-		d.mu.Unlock()
-		if _, err := d.find(t.Context(), "postgres"); err == nil || !errors.Is(err, first) {
-			t.Errorf("first %v, then %v", first, err)
-		}
-	}
-	if n := logins.Load(); n != attempts {
-		t.Errorf("there were %d attempts, after %d for the first", n, attempts)
-	}
-	if err := server.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	d.failedAt = d.failedAt.Add(-100 * directoryRetry)
-	if _, err := d.find(t.Context(), "postgres"); err != nil {
-		t.Error(err)
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // Catalog knows what names stand for on the home shard.
 type Catalog struct {
 	config      Config
-	connections *connections
+	connections *shard.Connections
 
 	epoch atomic.Uint64 // written under mu
 	used  atomic.Bool   // somebody asked since the last poll
@@ -38,7 +39,7 @@ func New(config Config) *Catalog {
 		panic("catalog: " + err.Error())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &Catalog{config: config, connections: newConnections(config.Access, config.Connections), cancel: cancel, kept: newKept(config.Names)}
+	c := &Catalog{config: config, connections: config.Access.Keep(config.Connections, config.pause), cancel: cancel, kept: newKept(config.Names)}
 	c.epoch.Store(1)
 	c.polling.Go(func() { c.poll(ctx) })
 	return c
@@ -49,7 +50,7 @@ func New(config Config) *Catalog {
 func (c *Catalog) Close() {
 	c.cancel()
 	c.polling.Wait()
-	c.connections.close()
+	c.connections.Close()
 }
 
 // Home returns the home shard, the one with the lowest number; nil while there is no map or it has no shards.
@@ -142,7 +143,7 @@ func (c *Catalog) read(ctx context.Context, m *topology.Map, wanted names, found
 	}
 	limited, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	err := c.connections.use(limited, home, func(conn *pgx.Conn) error {
+	err := c.connections.Use(limited, home, func(conn *pgx.Conn) error {
 		var missing names
 		epoch := c.epoch.Load()
 		*found, missing = c.recall(m, wanted) // somebody else may have read it while this one waited

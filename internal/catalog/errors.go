@@ -11,9 +11,6 @@ import (
 	"github.com/cleavedb/cleave/internal/shard"
 )
 
-// ErrClosed says that the catalogue was closed.
-var ErrClosed = errors.New("the catalogue is closed")
-
 // UnavailableError says that the home shard could not be asked.
 type UnavailableError struct {
 	// Client is what a client may be told: 57P03 if the shard cannot be reached, 08006 if the connection to it broke, XX000

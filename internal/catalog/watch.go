@@ -78,7 +78,6 @@ func (w *watcher) look(ctx context.Context) {
 	if c.used.Swap(false) {
 		w.lastUse = time.Now()
 	}
-	c.connections.closeIdle(c.config.pause)
 	c.mu.Lock()
 	seen := c.seen
 	if seen != "" && time.Since(w.lastUse) > c.config.pause {
@@ -100,7 +99,7 @@ func (w *watcher) compare(ctx context.Context, seen fingerprint) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	return c.connections.use(ctx, home, func(conn *pgx.Conn) error {
+	return c.connections.Use(ctx, home, func(conn *pgx.Conn) error {
 		now, took, err := takeFingerprint(ctx, conn)
 		w.took = took
 		if err != nil || now == seen {

@@ -3,7 +3,8 @@
 //
 // # What it does
 //
-//   - [Access.Connect] logs in to a shard, and says in plain words why it could not.
+//   - [Access.Connect] logs in to a shard, and says in plain words why it could not; [Access.Keep] has [Connections] for those who ask
+//     often.
 //   - [Inspect] looks at a server; [Check] says what stands in the way of making it a shard; [Compare] says in which ways
 //     the shards of a cluster differ so that answers could too.
 //   - [Install] creates and upgrades the schema cleave, [Claim] notes there to which cluster and shard the database
