@@ -124,13 +124,13 @@ func (b *Blocks) Next(ctx context.Context) (int64, error) {
 
 // Close ends a fetch under way and waits for it. Afterwards Next fails with [ErrClosed]. It may be called twice.
 func (b *Blocks) Close() {
-	b.cancel()
 	b.mu.Lock()
 	b.closed = true
 	b.spare = nil
 	b.current.Store(&block{})
 	fetching := b.fetching
 	b.mu.Unlock()
+	b.cancel() // not before closed is set: a fetch that it ends asks why
 	if fetching != nil {
 		<-fetching.done
 	}
