@@ -54,7 +54,7 @@ const retryEvery = 2 * time.Second
 // leadership ends. Records cannot go back, so a leader that does not know yet that it is none does no harm.
 func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership) {
 	follower := c.config.Follower
-	told := &told{versions: map[int]uint64{}, failures: map[int]string{}, ahead: map[int]bool{}}
+	told := &told{versions: map[int]uint64{}, failures: map[int]string{}, ahead: map[int]ahead{}}
 	again, mend := time.NewTicker(retryEvery), time.NewTicker(c.config.MendInterval)
 	defer again.Stop()
 	defer mend.Stop()
@@ -82,9 +82,24 @@ func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership)
 type told struct {
 	versions map[int]uint64 // what each has heard
 	failures map[int]string // what was last said in the log of one that did not
-	ahead    map[int]bool   // those that had recorded a newer map than this process knew at the last look
+	ahead    map[int]ahead  // those that had recorded a newer map than this process knew
 	plan     *shard.Plan    // of the last map that guards were looked after for, and its version
 	planned  uint64
+}
+
+// ahead is since when a shard has a newer map than this process, which had that version.
+type ahead struct {
+	version uint64
+	since   time.Time
+}
+
+// stays says whether a shard is ahead of a version for longer than news take to come: who changes the map tells the shard of it
+// too, and is often faster than the watch.
+func (t *told) stays(number int, version uint64) bool {
+	if t.ahead[number].version != version {
+		t.ahead[number] = ahead{version, time.Now()}
+	}
+	return time.Since(t.ahead[number].since) >= retryEvery
 }
 
 // recordAll tells all shards that have not recorded this version, or whose records have gone back since.
@@ -128,10 +143,8 @@ func (c *Cluster) noteTold(ctx context.Context, m *topology.Map, told *told, res
 	var claimed *shard.ClaimedError
 	level := slog.LevelDebug // the monitor says when a shard is away
 	switch {
-	case errors.As(result.err, &newer) && !told.ahead[number]:
-		// Who changes the map tells the shard of it too, and may be faster than the watch. What is wrong is so at the next look.
-		told.ahead[number] = true
-		return
+	case errors.As(result.err, &newer) && !told.stays(number, m.Version()):
+		return // and is looked at again
 	case errors.As(result.err, &newer), errors.As(result.err, &fork):
 		// Not tried again: only a newer map helps, and status or 'map check' says so.
 		told.versions[number] = m.Version()

@@ -86,7 +86,7 @@ func (c *Connections) take(ctx context.Context, to *topology.Shard) (conn *pgx.C
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failure = nil
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // else it says nothing of the shard
+	if err != nil && ctx.Err() == nil { // else it says nothing of the shard: who asks had no more time
 		c.failure, c.failedAt, c.failedFor = err, time.Now(), address
 	}
 	return conn, false, err

@@ -143,18 +143,20 @@ func TestAShardThatIsAwayIsTriedNowAndThen(t *testing.T) {
 	}
 }
 
-// TestWhoGivesUpSaysNothingOfTheShard: the next one tries.
-func TestWhoGivesUpSaysNothingOfTheShard(t *testing.T) {
+// TestWhoHasNoTimeSaysNothingOfTheShard: the next one tries.
+func TestWhoHasNoTimeSaysNothingOfTheShard(t *testing.T) {
 	c, home := keep(t, pgtest.Start(t), time.Hour)
-	gone, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	c.slots <- struct{}{} // so that it is the connecting that is cancelled, not the waiting
-	_, _, err := c.take(gone, home)
-	<-c.slots
-	if err == nil {
-		t.Error("it connected")
-	}
-	if _, err := backend(t.Context(), c, home); err != nil {
-		t.Error(err)
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	for _, over := range []context.Context{cancelled, late} {
+		if _, _, err := c.take(over, home); err == nil {
+			t.Error("it connected")
+		}
+		if _, err := backend(t.Context(), c, home); err != nil {
+			t.Error(err)
+		}
+		c.idle[0].address = "elsewhere" // so that the next one has to connect
 	}
 }
