@@ -159,10 +159,29 @@ const (
 	Anywhere
 	// OnShard: one named shard has all the tables.
 	OnShard
-	// Keyed: the key's values say which shard.
+	// Keyed: one key's values say which shard.
 	Keyed
-	// Everywhere: every shard must run it.
+	// Several: several keys, or bounds, say which shards, or all have a part. If that comes to one shard, it runs the statement
+	// as it is; else [Route.Parts] says how it is divided.
+	Several
+	// Everywhere: every shard must run it, in one transaction.
 	Everywhere
+)
+
+// Parts says how a statement is divided among several shards.
+type Parts uint8
+
+// The ways to divide a statement.
+const (
+	// Whole: it is not; [Route.Undivided] says why. It runs if all its keys are on one shard.
+	Whole Parts = iota
+	// Same: every shard runs the same text on the rows that it has, and no part of the answer depends on two shards' rows: rows of
+	// the answer are put one behind the other, counts are added.
+	Same
+	// ByRow: an INSERT; every shard gets its own rows of VALUES. Returned rows are in the order of VALUES, counts are added.
+	ByRow
+	// Copies: every shard runs the same text on its own copy, and gives the same answer.
+	Copies
 )
 
 // Route says where a statement runs.
@@ -173,10 +192,28 @@ type Route struct {
 	// Keyspace and Key, a part for each key column in the keyspace's order, are for Keyed.
 	Keyspace string
 	Key      []KeyPart
+	// Keys are for Several: the statement needs the shards of all of them, in any order. If it is an INSERT with Parts ByRow, the
+	// first ones are those of its rows, one for each and in their order, and RowKeys says how many that is.
+	Keys    [][]KeyPart
+	RowKeys int
+	// Bounds are for Several, in a keyspace by range: all hold for the first key column at once. All: every shard that owns something
+	// of the keyspace.
+	Bounds []Bound
+	All    bool
+	// Parts says how the statement is divided if the shards are several; Undivided is why it is not, if it is Whole.
+	Parts     Parts
+	Undivided *pgerr.Error
 	// Table is the sharded table that the key belongs to, or a reference table that is read; for messages.
 	Table string
 	// Why is the reason in a few words, for EXPLAIN and for tests.
 	Why string
+}
+
+// Bound is one end of an interval of keys.
+type Bound struct {
+	Part KeyPart
+	// Upper: keys are below it, else above; Inclusive: or equal to it.
+	Upper, Inclusive bool
 }
 
 // KeyPart says where the value of one key column comes from and what it becomes.
@@ -189,6 +226,8 @@ type KeyPart struct {
 	Store bool
 	// Operand is where the value comes from.
 	Operand Operand
+	// Each: the operand is an array, and every element of it is a value. It is not in Route.Key.
+	Each bool
 }
 
 // Operand is a value in a statement: a literal, a parameter, or a keyword such as NULL.
