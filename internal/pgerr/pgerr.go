@@ -31,6 +31,7 @@ const (
 	ConnectionException       = "08000"
 	CannotConnect             = "08001"
 	ConnectionFailure         = "08006"
+	OutcomeUnknown            = "08007"
 	FeatureNotSupported       = "0A000"
 	InvalidParameterValue     = "22023"
 	NullNotAllowed            = "22004"

@@ -196,6 +196,8 @@ type Route struct {
 	// first ones are those of its rows, one for each and in their order, and RowKeys says how many that is.
 	Keys    [][]KeyPart
 	RowKeys int
+	// ValuesAt is the number of the VALUES, among all in the text, that begins these rows.
+	ValuesAt int
 	// Bounds are for Several, in a keyspace by range: all hold for the first key column at once. All: every shard that owns something
 	// of the keyspace.
 	Bounds []Bound

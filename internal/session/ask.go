@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -13,6 +14,9 @@ type answer struct {
 	failure *wire.Fields
 	// params are the types of the parameters, if they were asked for.
 	params []uint32
+	// tag is the last command tag, status that of the transaction.
+	tag    string
+	status byte
 }
 
 // ask runs a statement on the attached backend, outside the client's sight but for notices of parameters, and waits.
@@ -38,32 +42,51 @@ func (s *session) askTypes(text string, oids []uint32) (answer, error) {
 // exchange writes messages and reads up to ReadyForQuery.
 func (s *session) exchange(out []byte) (answer, error) {
 	s.state.unnamed = nil
-	conn := s.backend.Conn()
-	if _, err := conn.Write(out); err != nil {
+	if _, err := s.backend.Conn().Write(out); err != nil {
 		return answer{}, fmt.Errorf("write to shard %q: %w", s.backend.ShardName(), err)
 	}
+	return s.hear(1)
+}
+
+// hear reads what the attached backend answers, up to a ReadyForQuery: the first, or a later one.
+func (s *session) hear(ready int) (answer, error) {
 	var a answer
-	var header [wire.HeaderSize]byte
 	for {
-		if _, err := io.ReadFull(conn, header[:]); err != nil {
-			return answer{}, fmt.Errorf("read from shard %q: %w", s.backend.ShardName(), err)
-		}
-		kind, size, err := wire.Frame(header[:])
+		kind, message, err := readMessage(s.backend)
 		if err != nil {
 			return answer{}, err
 		}
-		message := make([]byte, size)
-		copy(message, header[:])
-		if _, err := io.ReadFull(conn, message[wire.HeaderSize:]); err != nil {
-			return answer{}, fmt.Errorf("read from shard %q: %w", s.backend.ShardName(), err)
+		if kind != wire.RespReadyForQuery {
+			if err := s.note(&a, kind, message); err != nil {
+				return answer{}, err
+			}
+			continue
 		}
-		if kind == wire.RespReadyForQuery {
-			return a, nil
-		}
-		if err := s.note(&a, kind, message); err != nil {
+		if a.status, err = wire.DecodeReadyForQuery(wire.Body(message)); err != nil {
 			return answer{}, err
 		}
+		if ready--; ready == 0 {
+			return a, nil
+		}
 	}
+}
+
+// readMessage reads one message, whole.
+func readMessage(backend *pool.Backend) (kind byte, message []byte, err error) {
+	var header [wire.HeaderSize]byte
+	if _, err := io.ReadFull(backend.Conn(), header[:]); err != nil {
+		return 0, nil, fmt.Errorf("read from shard %q: %w", backend.ShardName(), err)
+	}
+	kind, size, err := wire.Frame(header[:])
+	if err != nil {
+		return 0, nil, err
+	}
+	message = make([]byte, size)
+	copy(message, header[:])
+	if _, err := io.ReadFull(backend.Conn(), message[wire.HeaderSize:]); err != nil {
+		return 0, nil, fmt.Errorf("read from shard %q: %w", backend.ShardName(), err)
+	}
+	return kind, message, nil
 }
 
 func (s *session) note(a *answer, kind byte, message []byte) error {
@@ -94,6 +117,12 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 		if a.failure == nil {
 			a.failure = &fields
 		}
+	case wire.RespCommandComplete:
+		tag, err := wire.DecodeCommandComplete(wire.Body(message))
+		if err != nil {
+			return err
+		}
+		a.tag = string(tag)
 	case wire.RespParameterStatus:
 		s.noteAsked(message)
 	case wire.RespNotification:

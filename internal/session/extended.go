@@ -38,6 +38,9 @@ func (s *session) extended(kind byte, body []byte) error {
 	default:
 		refused = s.closeNamed(body)
 	}
+	if refused == stepFailed {
+		return s.stepError
+	}
 	if refused != nil {
 		s.refuse(refused)
 		return s.flush() // at once: the client may wait for it without a Sync
@@ -102,15 +105,15 @@ func (s *session) unparse(st, before *statement) {
 	}
 }
 
-// parseElsewhere refuses a statement whose tables are on another shard than the transaction: there it would be read with other
-// tables in mind, or none.
+// parseElsewhere takes a statement whose tables are on another shard than the transaction there: here it would be read with
+// other tables in mind, or none.
 func (s *session) parseElsewhere(st *plan.Statement) *pgerr.Error {
 	if st == nil || s.backend == nil || st.Command != plan.Pass || st.Cursor || st.Route.Level != plan.Home && st.Route.Level != plan.OnShard {
 		return nil
 	}
 	shard, refused := s.place(st, source{})
 	if refused == nil && shard != noShard && shard != s.backend.Shard() {
-		return s.elsewhere(st, s.backend.Shard(), shard)
+		return s.changeShard(st, shard)
 	}
 	return refused
 }
@@ -220,12 +223,15 @@ func (s *session) bind(body []byte) *pgerr.Error {
 	if s.isLocal(only) {
 		return s.bindLocal(st, m)
 	}
-	if s.currentStatus() == statusFailed && s.backend == nil {
+	if s.takesNothing() {
 		return inFailedTransaction
 	}
 	src := source{statement: st, bind: m}
 	if refused := s.routeTo(only, src); refused != nil {
 		return refused
+	}
+	if len(s.spreadTo) > 0 {
+		return s.bindSpread(st, only, src)
 	}
 	run := st
 	if !only.Plain {
@@ -233,7 +239,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 			return refused
 		}
 	}
-	undo := s.keepPortal(m.Portal, portal{statement: run})
+	undo := s.keepPortal(m.Portal, portal{statement: run, shard: max(s.shardNow(), 0)})
 	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail(), undo: undo})
 	return nil
 }
@@ -241,7 +247,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 // isLocal says whether a statement that may be local is run by the session itself. What resets takes effect at once, so nothing may
 // be able to undo it: it has to be alone.
 func (s *session) isLocal(st *plan.Statement) bool {
-	if st.Command == plan.Deallocate || setsOurs(st) {
+	if st.Command == plan.Deallocate || setsOurs(st) || s.isSpread() && endsFailure(st) {
 		return true
 	}
 	if !s.mayBeLocal(st) || s.backend != nil || s.needsServer() {
@@ -308,7 +314,7 @@ func (s *session) describe(body []byte) *pgerr.Error {
 		s.addLocal(append(wire.AppendParameterDescription(nil, nil), noData...))
 		return nil
 	}
-	if s.currentStatus() == statusFailed && s.backend == nil {
+	if s.takesNothing() {
 		return inFailedTransaction
 	}
 	if only.Refusal != nil {
@@ -339,6 +345,9 @@ func (s *session) describePortal(name []byte) *pgerr.Error {
 		s.addLocal(noData)
 		return nil
 	}
+	if refused := s.goWhere(p); refused != nil {
+		return refused
+	}
 	s.ops = append(s.ops, op{kind: opDescribePortal, portal: name})
 	return nil
 }
@@ -359,6 +368,13 @@ func (s *session) execute(body []byte) *pgerr.Error {
 	}
 	if p.local {
 		return s.executeLocal(p.statement)
+	}
+	if refused := s.goWhere(p); refused != nil {
+		return refused
+	}
+	if len(p.shards) > 0 && m.MaxRows > 0 {
+		return pgerr.New(pgerr.FeatureNotSupported, "a limit of rows for a statement on several shards is not supported yet").
+			WithHint("Fetch all rows at once.")
 	}
 	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tags: p.statement.tags, makes: p.statement.makes, inner: p.statement.inner})
 	if only := p.statement.single(); only != nil && !only.Plain || p.statement.inner != nil {
@@ -381,6 +397,9 @@ func (s *session) executeLocal(st *statement) *pgerr.Error {
 	var before map[string]*statement
 	if only.Command == plan.Deallocate {
 		before = maps.Clone(s.statements)
+	}
+	if refused := s.leaveSpread(); refused != nil {
+		return refused
 	}
 	done, tag, refused := s.runLocal(only, func() string { return st.text[only.Start:only.End] })
 	if refused != nil {
@@ -416,6 +435,11 @@ func (s *session) closeNamed(body []byte) *pgerr.Error {
 	if s.backend == nil && !s.needsServer() || p != nil && p.local {
 		s.ops = append(s.ops, op{kind: opLocal, data: closeComplete, undo: undo})
 		return nil
+	}
+	if p != nil {
+		if refused := s.goWhere(p); refused != nil {
+			return refused
+		}
 	}
 	s.ops = append(s.ops, op{kind: opClosePortal, portal: bytes.Clone(m.Name), undo: undo})
 	return nil

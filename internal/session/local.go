@@ -32,10 +32,25 @@ func (s *session) runLocal(st *plan.Statement, text func() string) (done bool, t
 	if setsOurs(st) {
 		return s.setOurs(st)
 	}
-	if s.backend != nil || s.needsServer() {
+	if s.isSpread() && endsFailure(st) {
+		return s.conduct(st)
+	}
+	if s.backend != nil || s.needsServer() || s.isSpread() {
 		return false, "", nil
 	}
 	return s.runDetached(st, text)
+}
+
+// conduct does what concerns all shards of a transaction.
+func (s *session) conduct(st *plan.Statement) (done bool, tag string, refused *pgerr.Error) {
+	if refused := s.finishStep(); refused != nil {
+		return false, "", refused
+	}
+	if st.Command == plan.RollbackTo {
+		return true, "ROLLBACK", s.rollbackSpreadTo(st.Transaction.Savepoint)
+	}
+	tag, refused = s.endSpread(st)
+	return true, tag, refused
 }
 
 // runDetached is runLocal for a session without a backend.
@@ -49,7 +64,7 @@ func (s *session) runDetached(st *plan.Statement, text func() string) (done bool
 	case plan.Commit, plan.Rollback:
 		return s.endLocal(st)
 	case plan.Savepoint, plan.ReleaseSavepoint, plan.RollbackTo:
-		return s.savepointLocal(st, text)
+		return s.savepointLocal(st)
 	case plan.SetVariable:
 		if s.tx.open {
 			return s.deferSetting(st, text())
@@ -109,7 +124,7 @@ func (s *session) endLocal(st *plan.Statement) (done bool, tag string, refused *
 // savepointCommands are the commands as PostgreSQL calls them in errors.
 var savepointCommands = map[plan.Command]string{plan.Savepoint: "SAVEPOINT", plan.ReleaseSavepoint: "RELEASE SAVEPOINT", plan.RollbackTo: "ROLLBACK TO SAVEPOINT"}
 
-func (s *session) savepointLocal(st *plan.Statement, text func() string) (done bool, tag string, refused *pgerr.Error) {
+func (s *session) savepointLocal(st *plan.Statement) (done bool, tag string, refused *pgerr.Error) {
 	if !s.tx.open {
 		return false, "", pgerr.New(pgerr.NoActiveTransaction, "%s can only be used in transaction blocks", savepointCommands[st.Command])
 	}
@@ -128,11 +143,12 @@ func (s *session) savepointLocal(st *plan.Statement, text func() string) (done b
 	}
 	s.tx.failed = false
 	s.contextChanged()
-	s.tx.deferred = append(s.tx.deferred, text())
+	said := savepointLine(st.Command, name)
 	if st.Command == plan.RollbackTo && s.reportedBefore != nil {
-		return true, tag, s.rehearse()
+		refused = s.rehearse(said.sql)
 	}
-	return true, tag, nil
+	s.tx.script.add(said)
+	return true, tag, refused
 }
 
 // deferSetting takes a SET inside a transaction that no shard has heard of. A shard says at once whether it is right; the
@@ -150,7 +166,7 @@ func (s *session) deferSetting(st *plan.Statement, text string) (done bool, tag 
 	if slices.ContainsFunc(st.Settings, func(e plan.Setting) bool { return slices.Contains(ofTransaction, e.Name) }) {
 		s.tx.characterise(text)
 	} else {
-		s.tx.deferred = append(s.tx.deferred, text)
+		s.tx.script.add(line{sql: text})
 	}
 	if st.Command != plan.SetVariable {
 		return true, st.Name, nil
@@ -169,7 +185,11 @@ func (s *session) rehearse(more ...string) *pgerr.Error {
 		return asError(err)
 	}
 	var failure *wire.Fields
-	statements := slices.Concat([]string{s.tx.begin}, s.tx.deferred, more, []string{"ROLLBACK"})
+	statements := []string{s.tx.begin}
+	for _, l := range s.tx.script {
+		statements = append(statements, l.sql)
+	}
+	statements = slices.Concat(statements, more, []string{"ROLLBACK"})
 	for i, sql := range statements {
 		s.unheard = i == len(statements)-1
 		a, err := s.ask(sql)

@@ -140,7 +140,7 @@ func repeated(count int, messages []pgproto3.FrontendMessage) []pgproto3.Fronten
 // TestRefusalsUndo: what the router refuses fails as an error of the server would, in the same place, and undoes the same.
 func TestRefusalsUndo(t *testing.T) {
 	w := newWorld(t, worldConfig{noPlain: true})
-	first, second := w.key(t, 1, 0), w.key(t, 2, 0)
+	first := w.key(t, 1, 0)
 	insert := func(id int64) []pgproto3.FrontendMessage {
 		return pipeline(parse("", "INSERT INTO orders VALUES ($1, 'x')"), bind("", "", text(id)), run(""))
 	}
@@ -154,17 +154,15 @@ func TestRefusalsUndo(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []struct {
-		name   string
-		refuse []pgproto3.FrontendMessage
-	}{{"a statement", everywhere}, {"another shard", insert(second)}} {
-		refuse := c.refuse
-		t.Run(c.name+" before any backend", func(t *testing.T) {
+	{
+		const name = "a statement"
+		refuse := everywhere
+		t.Run(name+" before any backend", func(t *testing.T) {
 			said := dialRaw(t, w.address, nil).ask(pipeline(everywhere, sync1)...)
 			wantCodes(t, said, "0A000", "ready I")
 			w.settled(t)
 		})
-		t.Run(c.name+" in a pipeline after a write", func(t *testing.T) {
+		t.Run(name+" in a pipeline after a write", func(t *testing.T) {
 			said := dialRaw(t, w.address, nil).ask(pipeline(insert(first), refuse, insert(first), sync1)...)
 			if diff := cmp.Diff(inserted, said[:3]); diff != "" {
 				t.Error(diff)
@@ -172,7 +170,7 @@ func TestRefusalsUndo(t *testing.T) {
 			wantCodes(t, said[3:], "0A000", "ready I")
 			gone(t)
 		})
-		t.Run(c.name+" after Flush", func(t *testing.T) {
+		t.Run(name+" after Flush", func(t *testing.T) {
 			conn := dialRaw(t, w.address, nil)
 			conn.send(pipeline(insert(first), flush)...)
 			if diff := cmp.Diff(inserted, conn.replies(3)); diff != "" {
@@ -181,7 +179,7 @@ func TestRefusalsUndo(t *testing.T) {
 			wantCodes(t, conn.ask(pipeline(refuse, sync1)...), "0A000", "ready I")
 			gone(t)
 		})
-		t.Run(c.name+" in a transaction", func(t *testing.T) {
+		t.Run(name+" in a transaction", func(t *testing.T) {
 			conn := dialRaw(t, w.address, nil)
 			conn.ask(pipeline(unnamed("BEGIN"), insert(first), sync1)...)
 			wantCodes(t, conn.ask(pipeline(refuse, sync1)...), "0A000", "ready E")
@@ -191,7 +189,7 @@ func TestRefusalsUndo(t *testing.T) {
 			}
 			gone(t)
 		})
-		t.Run(c.name+" and back to a savepoint", func(t *testing.T) {
+		t.Run(name+" and back to a savepoint", func(t *testing.T) {
 			conn := dialRaw(t, w.address, nil)
 			conn.query("BEGIN")
 			conn.ask(pipeline(insert(first), unnamed("SAVEPOINT a"), unnamed("UPDATE orders SET note = 'y' WHERE id = $1", text(first)), sync1)...)
@@ -207,7 +205,7 @@ func TestRefusalsUndo(t *testing.T) {
 	}
 	t.Run("by the simple protocol", func(t *testing.T) {
 		conn := dialRaw(t, w.address, nil)
-		wantCodes(t, conn.query(fmt.Sprintf("INSERT INTO orders VALUES (%d, 'x'); INSERT INTO orders VALUES (%d, 'x')", first, second)), "0A000", "ready I")
+		wantCodes(t, conn.query(fmt.Sprintf("INSERT INTO orders VALUES (%d, 'x'); SELECT count(*) FROM orders", first)), "0A000", "ready I")
 		conn.query("BEGIN")
 		conn.query(fmt.Sprintf("INSERT INTO orders VALUES (%d, 'x')", first))
 		wantCodes(t, conn.query("SELECT count(*) FROM orders"), "0A000", "ready E")

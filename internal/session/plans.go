@@ -84,6 +84,13 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 	return p, nil
 }
 
+// onlyReads says whether it provably changes nothing.
+func (p *planned) onlyReads() bool {
+	return !slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool {
+		return !st.Reads && (st.Command == plan.Pass || st.Command == plan.Execute)
+	})
+}
+
 // usesTables says whether there is a statement that is not about the transaction itself.
 func (p *planned) usesTables() bool {
 	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool {

@@ -68,7 +68,7 @@ func (s *session) digest(chunk []byte) (taken int, err error) {
 			return 0, s.broken(chunk[from:at], fmt.Errorf("%w: %w", errDesync, err))
 		}
 		rest := len(chunk) - at
-		if size == 0 || size > rest && mustBeWhole(kind) {
+		if size == 0 || size > rest && (mustBeWhole(kind) || s.gather != nil && s.gather.wants(kind)) {
 			break
 		}
 		message := chunk[at:min(at+size, len(chunk))]
@@ -149,7 +149,9 @@ func (s *session) headIsLocal() bool {
 // giveLocal tells the client what the session itself answers, as far as its turn has come.
 func (s *session) giveLocal() {
 	for s.headIsLocal() {
-		s.out = append(s.out, s.ops[s.expects[s.head].op].data...)
+		if s.gather == nil || s.gather.at == 0 {
+			s.out = append(s.out, s.ops[s.expects[s.head].op].data...)
+		}
 		s.head++
 	}
 }
@@ -160,6 +162,14 @@ func (s *session) reply(kind byte, message []byte) (show bool, err error) {
 		return s.unasked(kind, message)
 	}
 	e := &s.expects[s.head]
+	if s.gather != nil {
+		return s.gatherReply(e, kind, message)
+	}
+	return s.replyOne(e, kind, message)
+}
+
+// replyOne is reply for the only shard, and for what is no different with several.
+func (s *session) replyOne(e *expect, kind byte, message []byte) (show bool, err error) {
 	switch kind {
 	case wire.RespDataRow, wire.RespCopyData:
 		return !e.hidden, nil
@@ -265,6 +275,9 @@ func (s *session) replyReady(e *expect, message []byte) (show bool, err error) {
 		return false, nil
 	}
 	s.unsynced = false
+	if s.inText && s.status != statusIdle {
+		return false, nil
+	}
 	if s.beside != nil {
 		s.instead = wire.AppendReadyForQuery(s.instead, s.beside.status())
 		return false, nil
@@ -276,7 +289,7 @@ func (s *session) replyReady(e *expect, message []byte) (show bool, err error) {
 		}
 		s.transactionOver()
 	}
-	return true, nil
+	return !s.inText, nil
 }
 
 func (s *session) replyComplete(e *expect, kind byte, message []byte) (show bool, err error) {
@@ -351,7 +364,7 @@ func (s *session) replyError(e *expect, message []byte) (show bool, err error) {
 	if e == nil {
 		return false, errDesync
 	}
-	s.copying = false
+	s.copying, s.erred = false, true
 	s.staleStatement(e, fields)
 	s.failed(e)
 	switch e.kind {
@@ -379,20 +392,34 @@ func (s *session) replyError(e *expect, message []byte) (show bool, err error) {
 
 // showError passes an error on; if the server saw another text than the client wrote, its place is that in the client's.
 func (s *session) showError(e *expect, fields wire.Fields) (show bool, err error) {
+	place := s.originalPlace(e, fields.Position)
+	if s.suppress || place == fields.Position {
+		return !s.suppress, nil
+	}
+	fields.Position = place
+	s.instead = wire.AppendFields(s.instead, wire.RespError, fields)
+	return false, nil
+}
+
+// originalPlace is where a place of the text that a server has seen was in the client's.
+func (s *session) originalPlace(e *expect, position int) int {
 	var edited []byte
 	var edits []edit
 	switch {
+	case e.op >= 0 && s.ops[e.op].parts != nil:
+		p := &s.ops[e.op].parts[s.gather.at]
+		if edited, edits = p.data, p.edits; p.statement != nil {
+			edited = []byte(p.statement.text)
+		}
 	case e.op >= 0:
 		edited, edits = s.ops[e.op].data, s.ops[e.op].edits
 	case e.parsed != nil:
 		edited, edits = []byte(e.parsed.text), e.parsed.edits
 	}
-	if s.suppress || len(edits) == 0 || fields.Position == 0 {
-		return !s.suppress, nil
+	if len(edits) == 0 || position == 0 {
+		return position
 	}
-	fields.Position = originalPosition(edited, edits, fields.Position)
-	s.instead = wire.AppendFields(s.instead, wire.RespError, fields)
-	return false, nil
+	return originalPosition(edited, edits, position)
 }
 
 func isFatal(f wire.Fields) bool {
@@ -494,6 +521,9 @@ func (s *session) lostReply(err error) error {
 // lost ends the use of a backend that broke. The statement may have run, so it is not sent again. It returns nil if the
 // client was told and the session goes on.
 func (s *session) lost(cause error) error {
+	if s.gather != nil {
+		return s.lostPart(cause)
+	}
 	e := s.lostError(cause)
 	reason := ""
 	p := s.pinned[s.backend.Shard()]
@@ -512,11 +542,13 @@ func (s *session) lost(cause error) error {
 	if wasPinned {
 		return s.sayGoodbye(fatal(e).WithHint("The session kept this backend for %s, which is lost. Connect again.", reason))
 	}
-	ended := s.unitEnds()
-	s.endLost(inBlock)
+	ended := s.unitEnds() && !s.ops[len(s.ops)-1].hidden && !s.inText
+	s.rollbackLegs()
+	s.releaseLegs()
+	s.endLost(inBlock && !s.tx.implicit)
 	s.out = wire.AppendError(s.out, e)
-	s.passing, s.copying = 0, false
-	s.skipping = !ended
+	s.passing, s.copying, s.erred = 0, false, true
+	s.skipping = !ended && !s.inText
 	s.head = len(s.expects)
 	if ended {
 		s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())

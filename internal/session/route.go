@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -58,20 +59,77 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if refused != nil {
 		return refused
 	}
-	now := s.target
-	if s.backend != nil {
-		now = s.backend.Shard()
+	if shard == severalShards {
+		return s.spreadOver(st, src)
+	}
+	now := s.shardNow()
+	if len(s.spreadTo) > 0 { // what the unit has so far is on several
+		return s.changeShard(st, shard)
 	}
 	if shard == noShard || shard == now {
 		return nil
 	}
-	if now != noShard {
-		return s.elsewhere(st, now, shard)
+	if now != noShard || s.isSpread() {
+		return s.changeShard(st, shard)
 	}
 	if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
 		return refused
 	}
 	s.target = shard
+	return nil
+}
+
+// shardNow is the one that the unit or the transaction is on; noShard if there is none yet.
+func (s *session) shardNow() int {
+	if s.backend != nil {
+		return s.backend.Shard()
+	}
+	return s.target
+}
+
+// spreadOver makes the shards that a statement wants the unit's. What the unit has so far is run first.
+func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
+	shards := slices.Clone(s.wanted)
+	rows := slices.Clone(s.rowShards)
+	for i := range s.ops { // the shards hear of its text with its Bind
+		if o := &s.ops[i]; o.kind == opParse && o.statement == src.statement {
+			o.kind, o.data = opLocal, parseComplete
+		}
+	}
+	if refused := s.mayDivide(st); refused != nil {
+		return refused
+	}
+	if refused := s.finishStep(); refused != nil {
+		return refused
+	}
+	if refused := s.maySpread(st); refused != nil {
+		return refused
+	}
+	for _, shard := range shards {
+		if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
+			return refused
+		}
+	}
+	s.spreadTo, s.spreadParts, s.rowShards, s.rowOrder = shards, s.whatRuns(st).Route.Parts, rows, nil
+	return nil
+}
+
+// mayDivide refuses what cannot be run in parts.
+func (s *session) mayDivide(st *plan.Statement) *pgerr.Error {
+	run := s.whatRuns(st)
+	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", st.Name)
+	switch {
+	case st.Copy || run.Copy:
+		return refusal.WithHint("Use one statement for each key.")
+	case st.Command == plan.Execute && run.Route.Parts == plan.ByRow:
+		return refusal.WithDetail("It runs an INSERT whose rows go to several shards.").WithHint("Send the INSERT itself, or prepare it by the protocol.")
+	case run.Route.Parts == plan.ByRow && len(run.Virtual) > 0:
+		return refusal.WithDetail("It calls a function of the router.")
+	case run.Pin != "" || len(run.Settings) > 0 || run.NeedsSession || run.Cursor:
+		return refusal.WithDetail("It leaves something in the session, which is on one shard.")
+	case st.Name == "EXPLAIN" || st.Name == "DECLARE CURSOR":
+		return refusal.WithHint("Name keys of one shard.")
+	}
 	return nil
 }
 
@@ -82,7 +140,7 @@ func (s *session) oneHolder(st *plan.Statement, src source) *pgerr.Error {
 		return refused
 	}
 	for other, p := range s.pinned {
-		if p.has(pinHold) && shard != noShard && shard != other {
+		if p.has(pinHold) && shard >= 0 && shard != other {
 			return pgerr.New(pgerr.FeatureNotSupported, "cursors WITH HOLD on several shards are not supported yet").
 				WithDetail("The session has one on shard %q.", p.backend.ShardName())
 		}
@@ -94,18 +152,6 @@ func needsSession(st *plan.Statement) *pgerr.Error {
 	return pgerr.New(pgerr.FeatureNotSupported, "%s asks for a value of this session's own backend, which it does not have", st.Name).
 		WithDetail("currval and lastval tell what the same backend did before; under transaction pooling that may have been somebody else.").
 		WithHint("Use INSERT … RETURNING, or begin the session with SET cleave.pool_mode = session.")
-}
-
-func (s *session) elsewhere(st *plan.Statement, now, wanted int) *pgerr.Error {
-	name := func(number int) string {
-		if shard := s.currentMap().ShardByNumber(number); shard != nil {
-			return shard.Name()
-		}
-		return "?"
-	}
-	return pgerr.New(pgerr.FeatureNotSupported, "a transaction on several shards is not supported yet").
-		WithDetail("The transaction is on shard %q; %s needs shard %q. Statements in one text, or in one pipeline up to Sync, are one transaction.", name(now), st.Name, name(wanted)).
-		WithHint("Use a transaction for each shard.")
 }
 
 // whatRuns is the statement itself, or what an EXECUTE runs.
@@ -161,6 +207,10 @@ func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
 		return shard.Number(), nil
 	case plan.Keyed:
 		return s.byKey(&st.Route, src)
+	case plan.Several:
+		return s.several(st, src)
+	case plan.Everywhere:
+		return s.everyShard()
 	default:
 		return noShard, pgerr.New(pgerr.FeatureNotSupported, "%s on every shard is not supported yet", st.Name)
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,6 +116,9 @@ type Server struct {
 	defaults   defaultsCache
 	paths      pathCache
 	refusals   atomic.Uint64
+	// incarnation is this run's name, and prepared the number of transactions that were prepared in it.
+	incarnation string
+	prepared    atomic.Uint64
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
@@ -128,7 +132,7 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}}
+	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}, incarnation: NewIncarnation()}
 	s.mockSecret = make([]byte, 32)
 	_, _ = rand.Read(s.mockSecret) // never fails
 	return s
@@ -421,6 +425,9 @@ func (s *session) abandon() {
 	if s.backend != nil {
 		s.backend.Retire("the session panicked")
 	}
+	for _, l := range s.legs {
+		l.backend.Retire("the session panicked")
+	}
 	for _, p := range s.pinned {
 		p.backend.Retire("the session panicked")
 	}
@@ -461,6 +468,9 @@ func (s *session) leave() {
 	if s.backend != nil {
 		s.drop("the client left in the middle of a transaction")
 	}
+	for _, l := range maps.Clone(s.legs) {
+		s.dropLeg(l, "the client left in the middle of a transaction")
+	}
 	for shard := range s.pinnedShards() {
 		s.unpin(shard, "the client left")
 	}
@@ -478,6 +488,9 @@ func (s *session) kill() {
 		_ = s.conn.SetDeadline(longAgo)
 		if s.active != nil {
 			_ = s.active.Conn().SetDeadline(longAgo)
+		}
+		for _, l := range s.legs {
+			_ = l.backend.Conn().SetDeadline(longAgo)
 		}
 	})
 }
@@ -497,12 +510,17 @@ func (s *Server) cancelRequest(ctx context.Context, startup wire.Startup) {
 
 // canceller returns what cancels that which the session does now, nil if there is nothing.
 func (s *session) canceller(ctx context.Context) func() {
+	working := slices.Clone(s.working)
+	if s.active != nil && !slices.Contains(working, s.active) {
+		working = append(working, s.active)
+	}
 	switch {
-	case s.active != nil:
-		backend := s.active
+	case len(working) > 0:
 		return func() {
-			if err := backend.Cancel(ctx); err != nil {
-				s.server.config.Logger.Warn("a statement could not be cancelled", "shard", backend.ShardName(), "error", err)
+			for _, backend := range working {
+				if err := backend.Cancel(ctx); err != nil {
+					s.server.config.Logger.Warn("a statement could not be cancelled", "shard", backend.ShardName(), "error", err)
+				}
 			}
 		}
 	case s.waiting:

@@ -94,7 +94,28 @@ type session struct {
 	state   *serverState // of the backend
 	// unsynced: the backend has messages that no Sync or Query has ended.
 	unsynced bool
-	pinned   map[int]*pinned
+	// joined: the backend has heard of the transaction; pending is what it has still to hear. wrote: it may have changed something.
+	joined  bool
+	pending script
+	wrote   bool
+	// legs are the other backends of the transaction, by shard.
+	legs    map[int]*leg
+	working []*pool.Backend // those of them that do something now
+	// spreadTo are the shards of the unit's operations if they concern several; spreadParts and rowOrder how these are divided.
+	spreadTo    []int
+	wanted      []int // scratch: the shards of one statement
+	rowShards   []int // scratch: those of its keys, in their order
+	spreadParts plan.Parts
+	rowOrder    []int
+	syncing     bool    // the client has ended the unit
+	gather      *gather // what a statement on several shards has answered so far; nil: there is none
+	stepError   error   // why a step failed, if the session ends by it
+	// isolations remembers the level at which transactions begin, under these settings.
+	isolations map[*settings]string
+	// inText: the statements of one text are run one by one, and the client hears that it may go on after the last.
+	inText bool
+	erred  bool // an error has been told since this was last false
+	pinned map[int]*pinned
 	// suppress: the unit's error has been told, what follows from it need not be.
 	suppress bool
 	writing  chan struct{} // closed when what is written in the background is written
@@ -134,13 +155,16 @@ type session struct {
 
 const noShard = -1
 
-// transaction is one that the client has begun and no shard knows of yet.
+// transaction is the client's, or one that the router has begun for it.
 type transaction struct {
+	// open: it is begun, and no shard knows of it yet. failed: nothing runs in it any more.
 	open, failed bool
-	begin        string   // its BEGIN as the client wrote it
-	deferred     []string // what was said after it
-	// characteristics are those of them that say what kind of transaction it is: one that is chained to it is alike.
-	characteristics []string
+	// implicit: the client did not begin it, so it ends with the unit.
+	implicit bool
+	begin    string // its BEGIN as the client wrote it; empty as long as there is no block
+	script   script // what was said after it
+	// characteristics are those of it that say what kind of transaction it is: one that is chained to it is alike.
+	characteristics []line
 	// view is the map that all statements of the transaction use.
 	view *mapView
 	// defined is the last command in it that changed the schema, which nobody else sees yet; empty: none.
@@ -149,7 +173,8 @@ type transaction struct {
 
 // characterise takes what changes the kind of the transaction.
 func (t *transaction) characterise(text string) {
-	t.deferred, t.characteristics = append(t.deferred, text), append(t.characteristics, text)
+	t.script.add(line{sql: text})
+	t.characteristics = append(t.characteristics, line{sql: text})
 }
 
 // next is a transaction that is chained to this one. One that has failed has lost its kind already.
@@ -157,7 +182,7 @@ func (t *transaction) next() transaction {
 	if t.failed {
 		return transaction{open: true, begin: "BEGIN"}
 	}
-	return transaction{open: true, begin: t.begin, deferred: slices.Clone(t.characteristics), characteristics: t.characteristics}
+	return transaction{open: true, begin: t.begin, script: slices.Clone(t.characteristics), characteristics: t.characteristics}
 }
 
 func (t *transaction) status() byte {
@@ -219,7 +244,7 @@ func (s *session) wait() error {
 	if err := s.write(); err != nil {
 		return err
 	}
-	if s.backend == nil && len(s.ops) == 0 && !s.tx.open {
+	if s.backend == nil && len(s.ops) == 0 && !s.tx.open && !s.isSpread() {
 		if s.draining.Load() {
 			return s.sayGoodbye(shutdown)
 		}
@@ -321,12 +346,12 @@ func (s *session) handle(kind byte, body []byte) error {
 // refuse answers the unit with an error of the router's own. Whatever the unit or the transaction has done on a backend is
 // undone there: the backend is made to fail in the same place.
 func (s *session) refuse(e *pgerr.Error) {
-	s.skipping = true
+	s.skipping, s.erred = true, true
 	if s.inServerTransaction() {
 		s.ops = append(s.ops, op{kind: opPoison, failure: e})
 		return
 	}
-	if s.tx.open {
+	if s.tx.open || s.isSpread() {
 		s.tx.failed = true
 	}
 	s.addLocal(wire.AppendError(nil, e))
@@ -340,6 +365,12 @@ func (s *session) inServerTransaction() bool {
 
 // currentStatus is what ReadyForQuery says where no backend says it.
 func (s *session) currentStatus() byte {
+	if s.isSpread() {
+		if s.hasFailed() {
+			return statusFailed
+		}
+		return statusOpen
+	}
 	if s.backend != nil {
 		return s.status
 	}

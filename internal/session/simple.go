@@ -74,7 +74,7 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 		s.addLocal(wire.AppendCommandComplete(nil, tag))
 		return s.sync()
 	}
-	if s.currentStatus() == statusFailed && s.backend == nil {
+	if s.takesNothing() {
 		return s.refuseQuery(inFailedTransaction)
 	}
 	o := op{kind: opQuery, data: text, planned: p}
@@ -82,7 +82,15 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 		return s.refuseQuery(refused)
 	}
 	s.ops = append(s.ops, o)
+	if len(s.spreadTo) > 0 {
+		return s.sync()
+	}
 	return s.flush()
+}
+
+// takesNothing says whether the transaction has failed in a way that the server at hand does not know of.
+func (s *session) takesNothing() bool {
+	return s.currentStatus() == statusFailed && (s.backend == nil || s.isSpread())
 }
 
 // string1 is the text of one statement; most have a text for themselves, and the commands that need it are few.
@@ -92,10 +100,10 @@ func string1(st *plan.Statement, text []byte) func() string {
 
 // manyStatements runs several statements in one piece on one shard, as PostgreSQL does: in one implicit transaction.
 func (s *session) manyStatements(p *planned, text []byte) error {
-	if s.currentStatus() == statusFailed && s.backend == nil {
+	if s.takesNothing() {
 		return s.manyAfterFailure(p, text)
 	}
-	o := op{kind: opQuery, data: text, planned: p}
+	o := op{kind: opQuery, data: text, original: text, planned: p}
 	for i := range p.plan.Statements {
 		if refused := cannotShare(&p.plan.Statements[i]); refused != nil {
 			return s.refuseQuery(refused)
@@ -105,7 +113,14 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 		st := &p.plan.Statements[i]
 		src := source{scan: &s.scan, text: text, makes: o.makes}
 		o.at = i
-		more, refused := s.rewrite(st, &o, src)
+		apart, refused := s.goesApart(st, src)
+		if apart {
+			return s.stepThrough(p, text)
+		}
+		var more []edit
+		if refused == nil {
+			more, refused = s.rewrite(st, &o, src)
+		}
 		if refused == nil {
 			refused = s.routeTo(st, src)
 		}
@@ -159,6 +174,9 @@ func cannotShare(st *plan.Statement) *pgerr.Error {
 func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Error {
 	if refused := s.routeTo(st, src); refused != nil {
 		return refused
+	}
+	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
+		return s.divideRows(st, o, src)
 	}
 	if st.Plain {
 		return nil

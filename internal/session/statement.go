@@ -103,6 +103,11 @@ type portal struct {
 	statement *statement
 	// local: the session itself runs it.
 	local bool
+	// shards are those that have it, if they are several, divided so; shard is the one that has it while the transaction is on others too.
+	shards []int
+	parts  plan.Parts
+	order  []int
+	shard  int
 }
 
 // maxStatements is how many prepared statements a client may have.

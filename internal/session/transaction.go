@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,13 +20,13 @@ func (s *session) attach() error {
 	if s.backend != nil {
 		return nil
 	}
-	shard := s.target
-	if shard == noShard {
-		home := s.currentMap().Home()
-		if home == nil {
-			return errNoShards
-		}
-		shard = home.Number()
+	shard, refused := s.wantedShard()
+	if refused != nil {
+		return refused
+	}
+	if l := s.legs[shard]; l != nil && !s.isAside {
+		s.resume(l)
+		return nil
 	}
 	for attempt := 1; ; attempt++ {
 		if err := s.borrow(shard); err != nil {
@@ -42,6 +43,20 @@ func (s *session) attach() error {
 			return pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s. Nothing was sent.", err)
 		}
 	}
+}
+
+// wantedShard is the unit's. One that any shard will do for stays where the transaction is.
+func (s *session) wantedShard() (int, *pgerr.Error) {
+	if s.target != noShard {
+		return s.target, nil
+	}
+	if s.isSpread() && !s.isAside {
+		return slices.Min(slices.Collect(maps.Keys(s.legs))), nil
+	}
+	if home := s.currentMap().Home(); home != nil {
+		return home.Number(), nil
+	}
+	return noShard, errNoShards
 }
 
 // refusalIn returns the error that is for the client, nil if there is none.
@@ -88,6 +103,7 @@ func (s *session) borrow(shard int) error {
 // hold makes a backend the session's, for as long as a transaction lasts.
 func (s *session) hold(backend *pool.Backend) {
 	s.backend, s.state = backend, backend.State.(*serverState) //nolint:forcetypeassert // OnLogin puts it there
+	s.joined, s.wrote, s.pending = false, false, nil
 	s.mu.Lock()
 	s.active = backend
 	s.mu.Unlock()
@@ -190,7 +206,7 @@ func (s *session) endTransaction() {
 	s.forgetPortals()
 	s.definitionsEnd()
 	s.tx = transaction{}
-	s.status = statusIdle
+	s.status, s.joined, s.wrote, s.pending = statusIdle, false, false, nil
 	s.reportedBefore = nil
 }
 
@@ -227,17 +243,20 @@ func (s *session) settle() error {
 	if s.backend == nil || s.status != statusIdle || s.unsynced {
 		return nil
 	}
-	if p := s.pinned[s.backend.Shard()]; p != nil && p.backend == s.backend {
-		s.letGo()
-		return nil
+	s.giveBack(s.letGo())
+	return nil
+}
+
+// giveBack returns a clean backend to the pool, unless the session keeps it.
+func (s *session) giveBack(backend *pool.Backend) {
+	if p := s.pinned[backend.Shard()]; p != nil && p.backend == backend {
+		return
 	}
-	backend := s.letGo()
 	backend.Affinity = 0
 	if state := backend.State.(*serverState); state.settings != nil && !state.tainted { //nolint:forcetypeassert // ours
 		backend.Affinity = state.settings.affinity
 	}
 	backend.Release()
-	return nil
 }
 
 // drop closes the backend.
@@ -284,6 +303,20 @@ func (s *session) unpin(shard int, reason string) {
 func (s *session) blockEnds(st *plan.Statement) {
 	if !st.Transaction.Chain {
 		s.status = statusIdle
+		s.tx.begin, s.tx.script, s.tx.characteristics = "", nil, nil
+		return
+	}
+	s.tx.script = slices.Clone(s.tx.characteristics)
+}
+
+// begunBySQL notes the BEGIN that stood in a text with other statements: a shard that joins later has to begin alike.
+func (s *session) begunBySQL(st *plan.Statement, e *expect) {
+	text := s.ops[e.op].original
+	if prepared := s.ops[e.op].statement; prepared != nil {
+		text = []byte(prepared.text)
+	}
+	if s.tx.begin == "" && st.End <= len(text) {
+		s.tx.begin, s.tx.implicit = string(text[st.Start:st.End]), false
 	}
 }
 
@@ -292,6 +325,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 	switch st.Command {
 	case plan.Begin:
 		s.status = statusOpen
+		s.begunBySQL(st, e)
 	case plan.Commit:
 		s.definitionsEnd()
 		if string(tag) == "COMMIT" {
@@ -309,13 +343,18 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.blockEnds(st)
 	case plan.Savepoint:
 		s.log.savepoint(st.Transaction.Savepoint)
+		s.say(savepointLine(st.Command, st.Transaction.Savepoint))
 	case plan.ReleaseSavepoint:
 		s.log.release(st.Transaction.Savepoint)
+		s.say(savepointLine(st.Command, st.Transaction.Savepoint))
 	case plan.RollbackTo:
 		s.log.rollbackTo(st.Transaction.Savepoint)
+		s.say(savepointLine(st.Command, st.Transaction.Savepoint))
+		s.tx.failed = false
 		s.contextChanged()
 	case plan.SetVariable, plan.ResetVariable, plan.ResetAll:
 		s.log.record(st, s.effective())
+		s.saySettings(st)
 		s.contextChanged()
 	case plan.Prepare:
 		s.preparedBySQL(st, e)
@@ -325,6 +364,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 	case plan.Pass:
 		if len(st.Settings) > 0 {
 			s.log.record(st, s.effective())
+			s.saySettings(st)
 			s.contextChanged()
 		}
 	default: // nothing that the session keeps

@@ -33,9 +33,13 @@ type op struct {
 	kind      opKind
 	statement *statement
 	portal    []byte
-	// data is what opLocal says to the client, the rest of a Bind message, or the text of a query.
-	data    []byte
-	maxRows int32
+	// data is what opLocal says to the client, the rest of a Bind message, or the text of a query; original is that before it was
+	// edited, if there are several statements in it.
+	data     []byte
+	original []byte
+	maxRows  int32
+	// parts are what each of several shards gets; none if the operation is one shard's.
+	parts []part
 	// planned is what is run, for what follows from its success; nil if nothing does.
 	planned *planned
 	// failure is what opPoison tells the client.
@@ -108,6 +112,9 @@ func (s *session) needsServer() bool {
 // sync ends the unit.
 func (s *session) sync() error {
 	s.skipping = false
+	if s.tx.implicit || len(s.spreadTo) > 0 || s.inText {
+		return s.syncSpread()
+	}
 	if s.backend != nil && s.unsynced || s.needsServer() {
 		s.ops = append(s.ops, op{kind: opSync})
 		return s.flush()
@@ -115,7 +122,7 @@ func (s *session) sync() error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	if s.backend == nil && !s.tx.open {
+	if s.backend == nil && !s.tx.open && !s.isSpread() {
 		s.endTransaction()
 	}
 	s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
@@ -125,6 +132,9 @@ func (s *session) sync() error {
 // flush runs what the unit has so far and tells the client all of it.
 func (s *session) flush() error {
 	defer s.clearUnit()
+	if len(s.spreadTo) > 0 {
+		return s.flushSpread()
+	}
 	if !s.needsServer() && (s.backend == nil || !s.unsynced || len(s.ops) == 0) {
 		for i := range s.ops {
 			s.out = append(s.out, s.ops[i].data...)
@@ -142,10 +152,10 @@ func (s *session) flush() error {
 }
 
 func (s *session) exchangeUnit() error {
-	if s.backend == nil && s.onlyPrepares() && (s.tx.open || !s.unitEnds()) {
+	if s.backend == nil && !s.isSpread() && s.onlyPrepares() && (s.tx.open || !s.unitEnds()) {
 		return s.prepareBeside()
 	}
-	if s.tx.open && s.tx.failed {
+	if s.tx.failed && (s.tx.open || s.isSpread()) {
 		return inFailedTransaction // or a BEGIN would bring it to life again
 	}
 	if err := s.send(); err != nil {
@@ -189,7 +199,7 @@ func (s *session) prepareBeside() error {
 func (s *session) clearUnit() {
 	clear(s.ops) // they hold the client's bytes and statements
 	s.ops, s.expects, s.head = s.ops[:0], s.expects[:0], 0
-	s.target, s.suppress, s.unitBytes, s.meaningPending = noShard, false, 0, false
+	s.target, s.suppress, s.unitBytes, s.meaningPending, s.spreadTo = noShard, false, 0, false, nil
 }
 
 // failUnit answers a unit that could not be sent: what came before the first operation that needs a backend is told.
@@ -212,13 +222,17 @@ func (s *session) failUnit(e *pgerr.Error) error {
 		}
 	}
 	s.undoUnsent()
-	if s.tx.open {
+	if s.tx.open || s.isSpread() {
 		s.tx.failed = true
 	}
 	s.server.countRefusal(e)
-	s.skipping = !ended
+	s.skipping, s.erred = !ended, true
+	if s.inText || s.tx.implicit {
+		s.skipping = s.skipping && !s.inText
+		return s.write()
+	}
 	if ended {
-		if !s.tx.open {
+		if !s.tx.open && !s.isSpread() {
 			s.endTransaction()
 		}
 		s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
@@ -297,9 +311,24 @@ func (s *session) written() {
 // begun notes that a backend has got the unit.
 func (s *session) begun() {
 	s.unsynced = true
-	if s.tx.open {
-		s.tx.open, s.tx.deferred = false, nil
+	if s.isDue() {
 		s.status = statusOpen
+	}
+	s.joined, s.tx.open, s.pending = s.joined || s.tx.begin != "", false, nil
+	if s.joined && !s.wrote {
+		s.noteWrites()
+	}
+}
+
+// isDue says whether the attached backend has to hear of the transaction first.
+func (s *session) isDue() bool { return !s.joined && (s.tx.open || s.isSpread()) }
+
+// noteWrites notes whether the unit may change something, so that the leg counts when the transaction is committed.
+func (s *session) noteWrites() {
+	for i := range s.ops {
+		if p := s.ops[i].planned; p != nil && !p.onlyReads() {
+			s.wrote = true
+		}
 	}
 }
 
@@ -317,12 +346,16 @@ func (s *session) render() {
 
 // renderBegin sends the BEGIN that was put off, and what was said after it.
 func (s *session) renderBegin() {
-	if !s.tx.open {
-		return
+	if s.isDue() {
+		s.hiddenQuery(s.tx.begin)
+		s.hiddenScript(s.tx.script)
 	}
-	s.hiddenQuery(s.tx.begin)
-	for _, sql := range s.tx.deferred {
-		s.hiddenQuery(sql)
+	s.hiddenScript(s.pending)
+}
+
+func (s *session) hiddenScript(lines script) {
+	for _, l := range lines {
+		s.hiddenQuery(l.sql)
 	}
 }
 
@@ -347,6 +380,10 @@ func (s *session) renderOp(i int) {
 		o.failure = unreadable
 		s.renderPoison(i)
 	case opBind:
+		if o.parts != nil {
+			s.renderPart(i)
+			return
+		}
 		if o.statement.needs != nil {
 			s.ensureAll([]*statement{o.statement.needs})
 		}
@@ -372,7 +409,11 @@ func (s *session) renderOp(i int) {
 			s.toServer = wire.AppendSync(s.toServer)
 			s.expects = append(s.expects, expect{kind: expectSync, hidden: true, op: -1})
 		}
-		s.toServer = wire.AppendQuery(s.toServer, o.data)
+		data := o.data
+		if o.parts != nil {
+			data = o.parts[s.gather.at].data
+		}
+		s.toServer = wire.AppendQuery(s.toServer, data)
 		s.state.unnamed = nil
 		s.expects = append(s.expects, expect{kind: expectQuery, op: i})
 	case opPoison:
@@ -383,6 +424,14 @@ func (s *session) renderOp(i int) {
 	default:
 		panic(fmt.Sprintf("session: operation %d is not rendered", o.kind))
 	}
+}
+
+// renderPart binds what one of several shards gets.
+func (s *session) renderPart(i int) {
+	o := &s.ops[i]
+	p := &o.parts[s.gather.at]
+	s.toServer = wire.AppendBindTail(s.toServer, o.portal, s.ensure(p.statement), p.data)
+	s.expects = append(s.expects, expect{kind: expectBind, op: i})
 }
 
 // renderPoison makes the server fail, for a reason that the client is told.

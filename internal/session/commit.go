@@ -1,0 +1,335 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// told is what a leg has answered; err says that it is lost.
+type told struct {
+	answer
+	err error
+}
+
+// refusal is the error of an answer, nil if it is a good one.
+func (t *told) refusal(l *leg) *pgerr.Error {
+	switch {
+	case t.err != nil:
+		return pgerr.New(pgerr.ConnectionFailure, "the connection to shard %q was lost", l.backend.ShardName()).WithDetail("%s", t.err)
+	case t.failure != nil:
+		return t.failure.PGError()
+	default:
+		return nil
+	}
+}
+
+// tellLegs runs a statement on several legs side by side. They are among those that are set aside, and stay there unless they are
+// lost.
+func (s *session) tellLegs(legs []*leg, sql func(*leg) string) []told {
+	answers := make([]told, len(legs))
+	ready := make([]int, len(legs))
+	s.setWorking(legs)
+	defer s.setWorking(nil)
+	for i, l := range legs {
+		var out []byte
+		for _, line := range l.pending {
+			out = wire.AppendQuery(out, line.sql)
+		}
+		out = wire.AppendQuery(out, sql(l))
+		ready[i] = len(l.pending) + 1
+		l.pending, l.state.unnamed = nil, nil
+		if _, err := l.backend.Conn().Write(out); err != nil {
+			answers[i].err = err
+		}
+	}
+	for i, l := range legs {
+		if answers[i].err == nil {
+			answers[i] = s.hearLeg(l, ready[i])
+		}
+		if answers[i].err != nil {
+			s.dropLeg(l, answers[i].err.Error())
+		}
+	}
+	return answers
+}
+
+// setWorking says which legs a request to cancel concerns.
+func (s *session) setWorking(legs []*leg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.working = s.working[:0]
+	for _, l := range legs {
+		s.working = append(s.working, l.backend)
+	}
+}
+
+// hearLeg reads a leg's answer without putting it to work.
+func (s *session) hearLeg(l *leg, ready int) told {
+	backend, state := s.backend, s.state
+	s.backend, s.state = l.backend, l.state
+	a, err := s.hear(ready)
+	s.backend, s.state = backend, state
+	if err == nil {
+		l.status = a.status
+	}
+	return told{a, err}
+}
+
+// dropLeg closes a leg that broke, or of which nobody knows where it is.
+func (s *session) dropLeg(l *leg, reason string) {
+	s.detachLeg(l)
+	shard := l.backend.Shard()
+	if p := s.pinned[shard]; p != nil && p.backend == l.backend {
+		s.unpin(shard, reason)
+		return
+	}
+	l.backend.Retire(reason)
+}
+
+func (s *session) detachLeg(l *leg) {
+	s.mu.Lock()
+	delete(s.legs, l.backend.Shard())
+	s.mu.Unlock()
+}
+
+// releaseLegs gives back what is left of the legs after the transaction.
+func (s *session) releaseLegs() {
+	for _, l := range s.allLegs() {
+		if l.status != statusIdle {
+			s.dropLeg(l, "its transaction did not end")
+			continue
+		}
+		s.detachLeg(l)
+		s.giveBack(l.backend)
+	}
+}
+
+// commitLegs commits the transaction on all its shards, or on none. It returns what went wrong, nil if it is committed.
+func (s *session) commitLegs() *pgerr.Error {
+	legs := s.allLegs()
+	last, others, readers := s.divideLegs(legs)
+	var refused *pgerr.Error
+	switch {
+	case last == nil:
+	case len(others) == 0:
+		refused = s.commitOne(last)
+	default:
+		refused = s.commitTwoPhase(last, others)
+	}
+	if refused != nil {
+		s.rollbackLegs()
+		return refused
+	}
+	for i, a := range s.tellLegs(readers, always("COMMIT")) {
+		if a.refusal(readers[i]) != nil {
+			s.server.config.Logger.Warn("a shard that was only read from did not end its part of a transaction", "shard", readers[i].backend.ShardName())
+		}
+	}
+	return nil
+}
+
+func always(sql string) func(*leg) string { return func(*leg) string { return sql } }
+
+// divideLegs says who wrote: last is the one that is committed without being prepared.
+func (s *session) divideLegs(legs []*leg) (last *leg, others, readers []*leg) {
+	for _, l := range legs {
+		switch {
+		case !l.wrote:
+			readers = append(readers, l)
+		case last == nil: // the home shard has the lowest number
+			last = l
+		default:
+			others = append(others, l)
+		}
+	}
+	return last, others, readers
+}
+
+func (s *session) commitOne(l *leg) *pgerr.Error {
+	a := s.tellLegs([]*leg{l}, always("COMMIT"))[0]
+	return a.refusal(l)
+}
+
+// commitTwoPhase prepares all but one, commits that one, and then the others. See DESIGN.md.
+func (s *session) commitTwoPhase(last *leg, others []*leg) *pgerr.Error {
+	gid := s.server.newTransactionName()
+	owner := s.effectiveIdentity()
+	prepared, refused := s.prepareLegs(last, others, gid)
+	if refused == nil {
+		a := s.tellLegs([]*leg{last}, always("COMMIT"))[0]
+		if a.err != nil {
+			return s.unknownOutcome(last, prepared, gid)
+		}
+		if refused = a.refusal(last); refused == nil && a.tag != "COMMIT" {
+			refused = pgerr.New(pgerr.InternalError, "shard %q rolled its part of the transaction back", last.backend.ShardName())
+		}
+	}
+	if refused != nil {
+		s.finishPrepared(prepared, "ROLLBACK PREPARED", gid, owner)
+		return refused
+	}
+	s.finishPrepared(prepared, "COMMIT PREPARED", gid, owner)
+	return nil
+}
+
+// prepareLegs prepares all but the last, which has to be there too, and returns those that are, and why the others are not.
+func (s *session) prepareLegs(last *leg, others []*leg, gid string) (prepared []*leg, refused *pgerr.Error) {
+	legs := append([]*leg{last}, others...)
+	answers := s.tellLegs(legs, func(l *leg) string {
+		if l == last {
+			return ""
+		}
+		return "PREPARE TRANSACTION " + sqltext.QuoteLiteral(gid)
+	})
+	for i, a := range answers {
+		failure := a.refusal(legs[i])
+		switch {
+		case i == 0:
+		case failure == nil && a.tag == "PREPARE TRANSACTION":
+			prepared = append(prepared, legs[i])
+		case failure == nil:
+			failure = pgerr.New(pgerr.InternalError, "shard %q rolled its part of the transaction back", legs[i].backend.ShardName())
+		}
+		if refused == nil {
+			refused = failure
+		}
+	}
+	return prepared, refused
+}
+
+// identity is who a backend acts as.
+type identity struct{ authorization, role string }
+
+// effectiveIdentity is who the transaction acts as: a prepared transaction can be ended by nobody else, and after PREPARE the session
+// may be somebody else again.
+func (s *session) effectiveIdentity() identity {
+	word := func(settings *settings, name string) string {
+		if e, set := settings.find(name); set {
+			return e.sql
+		}
+		return ""
+	}
+	now, after := s.effective(), s.log.apply(s.settings, s.base, true)
+	inside := identity{word(now, "session_authorization"), word(now, "role")}
+	if outside := (identity{word(after, "session_authorization"), word(after, "role")}); inside == outside {
+		return identity{}
+	}
+	return inside
+}
+
+// finishPrepared ends prepared transactions. A shard that does not do it keeps its part, which the client or the log is told of.
+func (s *session) finishPrepared(legs []*leg, command, gid string, owner identity) {
+	sql := command + " " + sqltext.QuoteLiteral(gid)
+	if owner != (identity{}) {
+		s.unheard = true
+		defer func() { s.unheard = false }()
+		for _, l := range legs {
+			l.pending, l.stranger = s.become(owner), true
+		}
+	}
+	for i, a := range s.tellLegs(legs, always(sql)) {
+		failure := a.refusal(legs[i])
+		if failure == nil {
+			continue
+		}
+		name := legs[i].backend.ShardName()
+		s.server.config.Logger.Error("a prepared transaction could not be ended, and has to be by hand", "shard", name, "command", sql, "error", failure)
+		if strings.HasPrefix(command, "COMMIT") {
+			s.out = wire.AppendNotice(s.out, "WARNING", pgerr.New(pgerr.ConnectionFailure, "the transaction is committed, but its part on shard %q is still to follow", name).
+				WithDetail("It is prepared there: %s.", failure.Message).WithHint("Run there: %s", sql))
+		}
+	}
+}
+
+// become is what makes a backend act as somebody.
+func (s *session) become(who identity) script {
+	lines := script{}
+	if who.authorization != "" {
+		lines = append(lines, line{sql: "SET SESSION AUTHORIZATION " + who.authorization})
+	}
+	if who.role != "" {
+		lines = append(lines, line{sql: "SET ROLE " + who.role})
+	}
+	return lines
+}
+
+func (s *session) unknownOutcome(last *leg, prepared []*leg, gid string) *pgerr.Error {
+	names := make([]string, len(prepared))
+	for i, l := range prepared {
+		names[i] = l.backend.ShardName()
+	}
+	s.server.config.Logger.Error("the outcome of a transaction is not known, and its other parts stay prepared", "decided on shard", last.backend.ShardName(), "prepared on", names, "transaction", gid)
+	return pgerr.New(pgerr.OutcomeUnknown, "the outcome of the transaction is not known").
+		WithDetail("Shard %q was lost while it committed; the parts on other shards (%s) are prepared as %q.", last.backend.ShardName(), strings.Join(names, ", "), gid).
+		WithHint("See on that shard whether it is committed, and then COMMIT PREPARED or ROLLBACK PREPARED on the others.")
+}
+
+// rollbackLegs undoes the transaction wherever it is still open.
+func (s *session) rollbackLegs() {
+	legs := slices.DeleteFunc(s.allLegs(), func(l *leg) bool { return l.status == statusIdle })
+	for _, l := range legs {
+		l.pending = nil // of no use any more
+	}
+	for i, a := range s.tellLegs(legs, always("ROLLBACK")) {
+		if a.err == nil && a.failure != nil {
+			s.dropLeg(legs[i], "it could not be rolled back")
+		}
+	}
+}
+
+// errLegLost ends the reading of an answer whose shard is gone.
+var errLegLost = errors.New("a leg was lost")
+
+// endSpread ends a transaction that is on several shards, as COMMIT or ROLLBACK says, and returns the command tag.
+func (s *session) endSpread(st *plan.Statement) (tag string, refused *pgerr.Error) {
+	before := s.tx
+	tag = "ROLLBACK"
+	if st.Command == plan.Commit && !s.hasFailed() {
+		tag = "COMMIT"
+		refused = s.commitLegs()
+	} else {
+		s.rollbackLegs()
+	}
+	s.spreadEnded(tag == "COMMIT" && refused == nil)
+	if refused == nil && st.Transaction.Chain {
+		s.tx = before.next()
+	}
+	return tag, refused
+}
+
+// spreadEnded notes that no leg has a transaction any more.
+func (s *session) spreadEnded(committed bool) {
+	legs := s.allLegs()
+	s.definitionsEnd()
+	if committed {
+		s.keepLegSettings(legs)
+	} else {
+		s.log.reset()
+		s.takeBackParameters()
+		s.contextChanged()
+	}
+	s.releaseLegs()
+	s.endTransaction()
+}
+
+// keepLegSettings makes what the transaction set the session's, and that of the backends which have all of it.
+func (s *session) keepLegSettings(legs []*leg) {
+	s.keepSettings()
+	for _, l := range legs {
+		if l.state.settings = s.settings; l.stranger {
+			l.state.settings = nil
+		}
+	}
+}
+
+// newTransactionName names a transaction that is prepared; never the same twice.
+func (s *Server) newTransactionName() string {
+	return fmt.Sprintf("cleave_%s_%d", s.incarnation, s.prepared.Add(1))
+}

@@ -1,0 +1,175 @@
+package session
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// span is a part of a text.
+type span struct{ start, end int }
+
+// rowText is an INSERT with its rows found.
+type rowText struct {
+	text []byte
+	// rows are those of VALUES, with their parentheses.
+	rows []span
+	// params are the parameters of the text, in order.
+	params []paramToken
+}
+
+type paramToken struct {
+	span
+	number int
+}
+
+// findRows finds the rows behind the VALUES of that number.
+func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool) {
+	found := rowText{text: text}
+	scanner := sqltext.NewScanner(text, standardConforming)
+	depth, start, inRows := 0, 0, false
+	for token, more := scanner.Next(); more; token, more = scanner.Next() {
+		word := text[token.Start:token.End]
+		switch {
+		case token.Kind == sqltext.Param:
+			number, err := strconv.Atoi(string(word[1:]))
+			if err != nil {
+				return found, false
+			}
+			found.params = append(found.params, paramToken{span{token.Start, token.End}, number})
+		case token.Kind == sqltext.Word && strings.EqualFold(string(word), "values"):
+			inRows = valuesAt == 0
+			valuesAt--
+		case !inRows:
+		case token.Kind == sqltext.Punctuation && string(word) == "(":
+			if depth == 0 {
+				start = token.Start
+			}
+			depth++
+		case token.Kind == sqltext.Punctuation && string(word) == ")":
+			if depth--; depth == 0 {
+				found.rows = append(found.rows, span{start, token.End})
+			}
+		case depth == 0 && string(word) != ",":
+			inRows = false // what follows the rows
+		}
+	}
+	return found, scanner.Err() == nil && depth == 0
+}
+
+// without returns what has to be cut out of the text so that only the chosen rows are left.
+func (r *rowText) without(chosen func(row int) bool) []edit {
+	var edits []edit
+	last := -1 // the last row that is kept
+	for i := range r.rows {
+		if !chosen(i) {
+			continue
+		}
+		from := r.rows[0].start
+		if last >= 0 {
+			from = r.rows[last].end
+		}
+		switch to := r.rows[i].start; {
+		case last < 0 && from < to:
+			edits = append(edits, edit{start: from, end: to})
+		case last >= 0 && last < i-1:
+			edits = append(edits, edit{start: from, end: to, by: ", "})
+		}
+		last = i
+	}
+	if last >= 0 && last < len(r.rows)-1 {
+		edits = append(edits, edit{start: r.rows[last].end, end: r.rows[len(r.rows)-1].end})
+	}
+	return edits
+}
+
+// renumber gives the parameters that are left numbers without gaps; numbers has the old ones in the order of the new.
+func (r *rowText) renumber(cut []edit) (edits []edit, numbers []int) {
+	next := 0
+	for _, p := range r.params {
+		for next < len(cut) && cut[next].end <= p.start {
+			edits = append(edits, cut[next])
+			next++
+		}
+		if next < len(cut) && cut[next].start <= p.start {
+			continue // it goes with its row
+		}
+		at := slices.Index(numbers, p.number)
+		if at < 0 {
+			numbers = append(numbers, p.number)
+			at = len(numbers) - 1
+		}
+		edits = append(edits, edit{start: p.start, end: p.end, by: "$" + strconv.Itoa(at+1)})
+	}
+	return append(edits, cut[next:]...), numbers
+}
+
+// divideRows gives every shard of an INSERT its own rows.
+func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error {
+	text := src.wholeText()
+	found, ok := findRows(text, s.standardConforming(), st.Route.ValuesAt)
+	if !ok || len(found.rows) != len(s.rowShards) {
+		return pgerr.New(pgerr.InternalError, "the rows of the INSERT could not be told apart").
+			WithDetail("%d were planned, %d found.", len(s.rowShards), len(found.rows))
+	}
+	s.rowOrder = make([]int, len(s.rowShards))
+	for i, shard := range s.rowShards {
+		s.rowOrder[i] = slices.Index(s.spreadTo, shard)
+	}
+	for at := range s.spreadTo {
+		cut := found.without(func(row int) bool { return s.rowOrder[row] == at })
+		p, refused := s.rowPart(&found, cut, src)
+		if refused != nil {
+			return refused
+		}
+		o.parts = append(o.parts, p)
+	}
+	return nil
+}
+
+// rowPart is what one shard gets.
+func (s *session) rowPart(found *rowText, cut []edit, src source) (part, *pgerr.Error) {
+	if src.bind == nil {
+		return part{data: applyEdits(found.text, cut), edits: cut}, nil
+	}
+	types, refused := s.paramTypes(src.statement)
+	if refused != nil {
+		return part{}, refused
+	}
+	edits, numbers := found.renumber(cut)
+	run := &statement{text: string(applyEdits(found.text, edits)), planned: src.statement.planned, edits: edits}
+	formats, values := make([]int16, len(numbers)), make([][]byte, len(numbers))
+	for i, number := range numbers {
+		if number > len(types) || number > src.bind.ParamCount() {
+			return part{}, pgerr.New(pgerr.ProtocolViolation, "bind message supplies %d parameters, but prepared statement \"%s\" requires %d", src.bind.ParamCount(), src.statement.name, len(types))
+		}
+		value, isBinary, null := src.bind.Param(number - 1)
+		if isBinary {
+			formats[i] = 1
+		}
+		if values[i] = value; !null && value == nil {
+			values[i] = []byte{}
+		}
+		run.oids = append(run.oids, types[number-1])
+	}
+	results := make([]int16, src.bind.ResultFormatCount())
+	for i := range results {
+		results[i] = src.bind.ResultFormat(i)
+	}
+	return part{statement: run, edits: edits, data: bindTail(formats, values, results)}, nil
+}
+
+// bindTail is what follows the names in a Bind message.
+func bindTail(formats []int16, values [][]byte, results []int16) []byte {
+	message := wire.AppendBind(nil, "", "", formats, values, results)
+	bind, err := wire.DecodeBind(wire.Body(message))
+	if err != nil {
+		return nil // it is our own message
+	}
+	return bind.Tail()
+}

@@ -1,0 +1,428 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// part is what one shard gets of an operation that concerns several.
+type part struct {
+	data      []byte
+	edits     []edit
+	statement *statement
+}
+
+// gather puts together what several shards answer to one statement.
+type gather struct {
+	parts plan.Parts
+	// order has, for each row that is inserted, the place of its shard among those of the statement.
+	order []int
+	// at is the place of the shard that is read from now.
+	at int
+	// columns are the first descriptions of the answer, by the operation that asked; tag and rows are the command's, added up.
+	columns map[int][]byte
+	tag     string
+	rows    int64
+	done    bool
+	// returned are the rows of each shard, kept until their order is known.
+	returned [][][]byte
+	size     int
+	// failed: the client has been told of an error. lost: a leg is gone.
+	failed, lost bool
+}
+
+// maxGathered is how many bytes of returned rows are kept to bring them into their order.
+const maxGathered = 256 << 20
+
+// wants says whether a message has to be seen whole.
+func (g *gather) wants(kind byte) bool {
+	return kind == wire.RespRowDescription || kind == wire.RespDataRow && g.parts == plan.ByRow
+}
+
+// flushSpread runs a unit whose operations concern several shards: all are told, and then heard one after the other.
+func (s *session) flushSpread() error {
+	shards := s.spreadTo
+	s.gather = &gather{columns: map[int][]byte{}, parts: s.spreadParts, order: s.rowOrder, returned: make([][][]byte, len(shards))}
+	defer func() { s.gather, s.spreadTo = nil, nil }()
+	if s.needsBlock() {
+		s.startBlock()
+	}
+	if last := s.ops[len(s.ops)-1].kind; last != opQuery && last != opSync {
+		s.ops = append(s.ops, op{kind: opSync, hidden: true})
+	}
+	told, err := s.tellSpread(shards)
+	if err == nil {
+		err = s.hearSpread(shards[:told])
+	}
+	if err != nil {
+		return err
+	}
+	s.endGather()
+	if len(s.out) > relayBuffer {
+		return s.write()
+	}
+	return nil
+}
+
+// needsBlock says whether the parts have to be in one transaction: all but those of a statement that reads, alone.
+func (s *session) needsBlock() bool {
+	if s.tx.begin != "" || !s.syncing || s.inText {
+		return true
+	}
+	return slices.ContainsFunc(s.ops, func(o op) bool { return o.planned != nil && !o.planned.onlyReads() })
+}
+
+// tellSpread sends each shard its part, and returns how many could be told before one could not.
+func (s *session) tellSpread(shards []int) (told int, err error) {
+	for i, shard := range shards {
+		if s.backend != nil && s.backend.Shard() != shard {
+			s.setAside()
+		}
+		s.gather.at, s.target = i, shard
+		err := s.send()
+		if refused := refusalIn(err); refused != nil && refused.Severity != pgerr.SeverityFatal {
+			s.gather.fail(s, refused)
+			return i, nil
+		}
+		if errors.Is(err, errLegLost) {
+			return i, nil
+		}
+		if err != nil {
+			return i, err
+		}
+	}
+	return len(shards), nil
+}
+
+// hearSpread reads what the shards answer.
+func (s *session) hearSpread(shards []int) error {
+	if s.backend != nil {
+		s.setAside()
+	}
+	s.workOn(shards)
+	defer s.setWorking(nil)
+	for i, shard := range shards {
+		s.gather.at = i
+		s.resume(s.legs[shard])
+		if err := s.receive(); err != nil && !errors.Is(err, errLegLost) {
+			return err
+		}
+		if s.backend != nil {
+			s.setAside()
+		}
+	}
+	return nil
+}
+
+// workOn says that all of these may be cancelled.
+func (s *session) workOn(shards []int) {
+	legs := make([]*leg, len(shards))
+	for i, shard := range shards {
+		legs[i] = s.legs[shard]
+	}
+	s.setWorking(legs)
+}
+
+// endGather tells the client what the statement has come to, and the transaction.
+func (s *session) endGather() {
+	g := s.gather
+	if !g.failed {
+		s.giveReturned(g)
+		if g.done {
+			s.out = wire.AppendCommandComplete(s.out, g.wholeTag())
+		}
+	}
+	switch {
+	case g.lost:
+		inBlock := !s.tx.implicit && s.tx.begin != ""
+		s.rollbackLegs()
+		s.releaseLegs()
+		s.endLost(inBlock)
+		s.skipping = !s.unitEnds() || s.ops[len(s.ops)-1].hidden && !s.syncing
+	case g.failed:
+		s.tx.failed = s.tx.begin != ""
+		s.skipping = !s.syncing && !s.inText && s.ops[len(s.ops)-1].kind != opQuery
+	}
+}
+
+// giveReturned passes on rows that were kept, in the order of the rows that were inserted. If some of these gave none, there is no
+// such order, and the rows are given shard by shard.
+func (s *session) giveReturned(g *gather) {
+	counts := make([]int, len(g.returned))
+	for _, at := range g.order {
+		counts[at]++
+	}
+	inOrder := len(g.order) > 0
+	for at, rows := range g.returned {
+		inOrder = inOrder && len(rows) == counts[at]
+	}
+	if !inOrder {
+		for _, rows := range g.returned {
+			for _, row := range rows {
+				s.out = append(s.out, row...)
+			}
+		}
+		return
+	}
+	next := make([]int, len(g.returned))
+	for _, at := range g.order {
+		s.out = append(s.out, g.returned[at][next[at]]...)
+		next[at]++
+	}
+}
+
+// wholeTag is the command's tag with the counts of all shards.
+func (g *gather) wholeTag() string {
+	if g.rows < 0 {
+		return g.tag
+	}
+	return g.tag + " " + strconv.FormatInt(g.rows, 10)
+}
+
+// complete takes one shard's command tag.
+func (g *gather) complete(tag string) *pgerr.Error {
+	word, rows := tag, int64(-1)
+	if at := strings.LastIndexByte(tag, ' '); at >= 0 {
+		if n, err := strconv.ParseInt(tag[at+1:], 10, 64); err == nil {
+			word, rows = tag[:at], n
+		}
+	}
+	switch {
+	case !g.done:
+		g.tag, g.rows, g.done = word, rows, true
+	case g.parts == plan.Copies && (g.tag != word || g.rows != rows):
+		return pgerr.New(pgerr.InternalError, "the shards' copies differ").
+			WithDetail("One shard answered %q and another %q.", g.wholeTag(), tag).WithHint("Nothing was changed. 'cleave schema diff' and the rows of both copies tell in what they differ.")
+	case g.parts != plan.Copies && rows >= 0:
+		g.rows += rows
+	}
+	return nil
+}
+
+// fail tells the client of the first error; what follows from it need not be told.
+func (g *gather) fail(s *session, e *pgerr.Error) {
+	if !g.failed {
+		s.instead = wire.AppendError(s.instead, e)
+		s.out = append(s.out, s.instead...)
+		s.instead = s.instead[:0]
+		s.server.countRefusal(e)
+	}
+	g.failed, s.erred = true, true
+}
+
+// gatherReply sees one message of one of several shards, and says whether the client is to see it.
+func (s *session) gatherReply(e *expect, kind byte, message []byte) (show bool, err error) {
+	g := s.gather
+	first := g.at == 0 && !g.failed
+	switch kind {
+	case wire.RespDataRow:
+		return s.gatherRow(e, message)
+	case wire.RespRowDescription, wire.RespNoData:
+		if e.kind == expectDescribe {
+			s.head++
+		}
+		return !e.hidden && first, s.sameColumns(e.op, kind, message)
+	case wire.RespCommandComplete, wire.RespEmptyQuery:
+		return s.gatherComplete(e, kind, message)
+	case wire.RespReadyForQuery:
+		if e.kind != expectQuery && e.kind != expectSync || len(message) != wire.HeaderSize+1 {
+			return false, errDesync
+		}
+		s.status, s.unsynced = message[wire.HeaderSize], s.head+1 < len(s.expects)
+		s.head++
+		return false, nil
+	case wire.RespError:
+		return s.gatherError(e, message)
+	case wire.RespNotice:
+		return !e.hidden && (first || g.parts != plan.Copies), nil
+	case wire.RespCopyIn, wire.RespCopyOut, wire.RespPortalSuspended:
+		return false, errDesync // nobody asked for that
+	default:
+		show, err = s.replyOne(e, kind, message)
+		return show && (first || kind == wire.RespParameterStatus || kind == wire.RespNotification), err
+	}
+}
+
+func (s *session) gatherRow(e *expect, message []byte) (show bool, err error) {
+	g := s.gather
+	switch {
+	case e.hidden || g.failed || g.parts == plan.Copies && g.at > 0:
+		return false, nil
+	case g.parts != plan.ByRow:
+		return true, nil
+	}
+	if g.size += len(message); g.size > maxGathered {
+		g.fail(s, pgerr.New(pgerr.ProgramLimitExceeded, "the rows that the statement returns are too many").
+			WithDetail("They come from several shards, and up to %d bytes of them are brought into their order.", maxGathered).WithHint("Insert fewer rows at a time."))
+		return false, nil
+	}
+	g.returned[g.at] = append(g.returned[g.at], bytes.Clone(message))
+	return false, nil
+}
+
+// sameColumns sees to it that all shards answer with the same columns: a schema may be changing.
+func (s *session) sameColumns(asked int, kind byte, message []byte) error {
+	g := s.gather
+	known := g.columns[asked]
+	switch {
+	case known == nil:
+		g.columns[asked] = bytes.Clone(message)
+		return nil
+	case known[0] != kind:
+		g.fail(s, differentColumns)
+		return nil
+	case kind == wire.RespNoData:
+		return nil
+	}
+	mine, err := wire.DecodeRowDescription(wire.Body(message))
+	if err != nil {
+		return err
+	}
+	theirs, err := wire.DecodeRowDescription(wire.Body(known))
+	if err != nil {
+		return err
+	}
+	if !sameDescription(mine, theirs) {
+		g.fail(s, differentColumns)
+	}
+	return nil
+}
+
+var differentColumns = pgerr.New(pgerr.SerializationFailure, "the shards answered with different columns").
+	WithDetail("The schema was changed while the statement ran, or differs from shard to shard.").WithHint("Try again. 'cleave schema diff' tells whether shards differ.")
+
+// sameDescription compares all but the numbers of tables, which every shard has of its own.
+func sameDescription(a, b wire.RowDescription) bool {
+	if a.Count() != b.Count() {
+		return false
+	}
+	columns := make([]wire.Column, 0, b.Count())
+	for _, c := range b.Columns() {
+		columns = append(columns, c)
+	}
+	for i, c := range a.Columns() {
+		other := columns[i]
+		if string(c.Name) != string(other.Name) || c.TypeOID != other.TypeOID && (c.TypeOID < firstUserOID || other.TypeOID < firstUserOID) || c.Format != other.Format {
+			return false
+		}
+	}
+	return true
+}
+
+// firstUserOID is the first number of what is not PostgreSQL's own.
+const firstUserOID = 16384
+
+func (s *session) gatherComplete(e *expect, kind byte, message []byte) (show bool, err error) {
+	g := s.gather
+	if e.kind != expectQuery && e.kind != expectExecute {
+		return false, errDesync
+	}
+	if !e.hidden {
+		s.completed(e, kind, message)
+		if kind == wire.RespCommandComplete {
+			tag, err := wire.DecodeCommandComplete(wire.Body(message))
+			if err != nil {
+				return false, err
+			}
+			if refused := g.complete(string(tag)); refused != nil {
+				g.fail(s, refused)
+			}
+		}
+	}
+	if e.prepared != nil {
+		e.prepared.confirmed = true
+	}
+	if e.kind == expectExecute {
+		s.head++
+	} else {
+		e.next++
+	}
+	return false, nil
+}
+
+func (s *session) gatherError(e *expect, message []byte) (show bool, err error) {
+	fields, err := wire.DecodeError(wire.Body(message))
+	if err != nil {
+		return false, err
+	}
+	if isFatal(fields) {
+		s.fatal = &fields
+		return false, nil
+	}
+	s.staleStatement(e, fields)
+	s.failed(e)
+	if g := s.gather; !g.failed {
+		g.failed, s.erred = true, true
+		fields.Position = s.originalPlace(e, fields.Position)
+		s.instead = wire.AppendFields(s.instead, wire.RespError, fields)
+	}
+	if e.kind != expectQuery {
+		skipping := s.skipping
+		s.skipToSync()
+		s.skipping = skipping // the legs have a Sync of their own
+	}
+	return false, nil
+}
+
+// lostPart is lost for one of several shards: the others have still to be heard.
+func (s *session) lostPart(cause error) error {
+	e := s.lostError(cause)
+	torn := s.passing > 0 && !s.passingHide
+	s.drop(cause.Error())
+	s.passing, s.head = 0, len(s.expects)
+	if torn {
+		s.out = s.out[:0]
+		return errEnd
+	}
+	s.gather.lost = true
+	s.gather.fail(s, e)
+	return errLegLost
+}
+
+// syncSpread ends a unit that is on several shards, and the transaction if the client did not begin it.
+func (s *session) syncSpread() error {
+	s.syncing = true
+	defer func() { s.syncing = false }()
+	if len(s.ops) > 0 {
+		if len(s.spreadTo) == 0 && s.needsServer() {
+			s.ops = append(s.ops, op{kind: opSync, hidden: true})
+		}
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	s.skipping = false
+	if s.inText {
+		return nil
+	}
+	s.endImplicit()
+	s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
+	return s.write()
+}
+
+// endImplicit commits what the router has begun by itself, or rolls it back if something has failed.
+func (s *session) endImplicit() {
+	switch {
+	case !s.tx.implicit:
+		if s.tx.begin == "" && s.backend == nil {
+			s.endTransaction()
+		}
+	case s.hasFailed():
+		s.rollbackLegs()
+		s.spreadEnded(false)
+	default:
+		refused := s.commitLegs()
+		if refused != nil {
+			s.out = wire.AppendError(s.out, refused)
+			s.server.countRefusal(refused)
+		}
+		s.spreadEnded(refused == nil)
+	}
+}

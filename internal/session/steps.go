@@ -1,0 +1,133 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// goesApart says whether a statement of a text has to run elsewhere than those before it.
+func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error) {
+	if s.isSpread() && endsFailure(st) {
+		return true, nil
+	}
+	shard, refused := s.place(st, src)
+	if refused != nil || shard == noShard {
+		return false, refused
+	}
+	now := s.shardNow()
+	return shard == severalShards || now != noShard && shard != now, nil
+}
+
+// stepThrough runs the statements of a text one by one, since they are not all on one shard; as in PostgreSQL they are one
+// transaction, as far as the text itself does not begin and end some.
+func (s *session) stepThrough(p *planned, text []byte) error {
+	s.target, s.inText, s.erred = noShard, true, false
+	err := s.runSteps(p.plan.Statements, text)
+	s.inText, s.skipping = false, false
+	if err != nil {
+		return err
+	}
+	s.endImplicit()
+	s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
+	return s.write()
+}
+
+func (s *session) runSteps(statements []plan.Statement, text []byte) error {
+	for i := range statements {
+		st := &statements[i]
+		if st.Command == plan.Begin && s.tx.implicit { // what was done so far belongs to it
+			s.tx.implicit = false
+			s.out = wire.AppendCommandComplete(s.out, st.Name)
+			continue
+		}
+		if s.currentStatus() == statusIdle && st.Command != plan.Begin {
+			s.startBlock()
+		}
+		if err := s.runText(text[st.Start:st.End]); err != nil {
+			return err
+		}
+		if s.skipping = false; s.erred {
+			return nil
+		}
+	}
+	return nil
+}
+
+// rollbackSpreadTo takes all shards of the transaction back to a savepoint. Those that joined later, or were not used since, have
+// nothing to take back.
+func (s *session) rollbackSpreadTo(savepoint string) *pgerr.Error {
+	if s.tx.script.at(savepoint) < 0 {
+		return pgerr.New(pgerr.InvalidSavepoint, "savepoint \"%s\" does not exist", savepoint)
+	}
+	legs := s.allLegs()
+	s.log.rollbackTo(savepoint)
+	s.say(savepointLine(plan.RollbackTo, savepoint))
+	concerned := slices.DeleteFunc(legs, func(l *leg) bool { return len(l.pending) == 0 || l.pending[0].kind != lineRollbackTo })
+	s.tx.failed = false
+	var failure *pgerr.Error
+	for i, a := range s.tellLegs(concerned, always("")) {
+		if refused := a.refusal(concerned[i]); refused != nil && failure == nil {
+			failure = refused
+		}
+		if a.err != nil {
+			s.rollbackLegs()
+			s.releaseLegs()
+			s.endLost(true)
+			return failure
+		}
+	}
+	s.contextChanged()
+	return failure
+}
+
+// bindSpread makes a portal on several shards.
+func (s *session) bindSpread(st *statement, only *plan.Statement, src source) *pgerr.Error {
+	o := op{kind: opBind, statement: st, portal: src.bind.Portal, data: src.bind.Tail()}
+	run := st
+	if s.spreadParts == plan.ByRow {
+		if refused := s.divideRows(only, &o, src); refused != nil {
+			return refused
+		}
+	} else if !only.Plain {
+		var refused *pgerr.Error
+		if run, refused = s.rewritten(st, only, src); refused != nil {
+			return refused
+		}
+		o.statement = run
+	}
+	o.undo = s.keepPortal(src.bind.Portal, portal{statement: run, shards: s.spreadTo, parts: s.spreadParts, order: s.rowOrder})
+	s.ops = append(s.ops, o)
+	return nil
+}
+
+// goWhere makes the shards that have a portal the unit's.
+func (s *session) goWhere(p *portal) *pgerr.Error {
+	if len(p.shards) == 0 {
+		if refused := s.leaveSpread(); refused != nil || p.shard == 0 || !s.isSpread() {
+			return refused
+		}
+		if s.backend != nil && s.backend.Shard() == p.shard || s.legs[p.shard] == nil {
+			return nil
+		}
+		return s.changeShard(nothing, p.shard)
+	}
+	if slices.Equal(p.shards, s.spreadTo) {
+		return nil
+	}
+	if refused := s.finishStep(); refused != nil {
+		return refused
+	}
+	s.spreadTo, s.spreadParts, s.rowOrder = p.shards, p.parts, p.order
+	return nil
+}
+
+// leaveSpread runs what the unit has for several shards, if it has, so that something else can follow.
+func (s *session) leaveSpread() *pgerr.Error {
+	if len(s.spreadTo) == 0 {
+		return nil
+	}
+	return s.finishStep()
+}
