@@ -45,6 +45,8 @@ func conformance(t *testing.T, etcd testEtcd) {
 		{"one candidate leads after the other", testElection},
 		{"a stale leader is fenced", testFencing},
 		{"jobs are compared and swapped", testJobs},
+		{"a change of the schema reaches every router", testSchema},
+		{"no change of the schema is lost, whatever dies", testSchemaRace},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, etcd) })
 	}

@@ -1,5 +1,6 @@
-// Package store keeps a cluster's shared state in etcd: the shard map, the records of live routers, who leads, and the
-// jobs of the leader. It is the only package that imports etcd, and it carries an etcd server for development and tests.
+// Package store keeps a cluster's shared state in etcd: the shard map, the state of the schema, the records of live routers,
+// who leads, and the jobs of the leader. It is the only package that imports etcd, and it carries an etcd server for
+// development and tests.
 //
 // It does not know what a map means (package topology does), what a job does (reshard and control do) or what to do when a
 // router falls behind: it stores, compares, tells of changes, and says plainly when it cannot.
@@ -14,6 +15,8 @@
 //     context cancels.
 //   - A [Follower] never goes back to an older map, nor over to another one of the same version or of another cluster. It
 //     keeps the last one while etcd is away, and then catches up to the newest.
+//   - The schema state changes by compare-and-swap too, its epoch never goes back, and no table is held by two. A follower takes
+//     it over only with the map that it needs.
 //   - Job records are written only by the leader: the transaction itself checks that the leadership still holds.
 //
 // Records of live routers rest on leases, thus on clocks. They are for visibility and for knowing whom to wait for, never for
@@ -24,5 +27,5 @@
 // jobs) belong to the caller; maps are immutable.
 //
 // Start reading at [Open], then [Store.Swap] and [Store.Follow]; DESIGN.md has the invariants and what happens on a crash at
-// each step.
+// each step. The schema state is in schema.go, schema_await.go and schema_follow.go.
 package store

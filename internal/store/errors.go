@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 var (
@@ -25,6 +27,16 @@ var (
 	ErrNoLeader = errors.New("there is no leader")
 	// ErrNoJob says that there is no job of that name.
 	ErrNoJob = errors.New("no such job")
+	// ErrHeld says that a table is held by somebody else; every [HeldError] is one.
+	ErrHeld = errors.New("held by somebody else")
+	// ErrNotHeld says that a hold is not there, or not any more; every [NotHeldError] is one.
+	ErrNotHeld = errors.New("not held any more")
+	// ErrNotRegistered says that whoever wants to hold tables has no record, so that nobody would notice its death.
+	ErrNotRegistered = errors.New("the router's record is not in etcd")
+	// ErrHolderLives says that a hold cannot be taken over: its holder has a record.
+	ErrHolderLives = errors.New("the holder is registered")
+	// ErrWentBack says that the state of the schema is older than it was: etcd was put back to an earlier state.
+	ErrWentBack = errors.New("the state of the schema has gone back")
 	// ErrClosed says that the store, or what was made from it, has been closed.
 	ErrClosed = errors.New("store is closed")
 )
@@ -81,6 +93,37 @@ type OtherClusterError struct {
 func (e *OtherClusterError) Error() string {
 	return fmt.Sprintf("shard map of cluster %s is refused: this is cluster %s", e.Offered, e.Held)
 }
+
+// HeldError is a hold that was refused because a table is held already. It is an [ErrHeld].
+type HeldError struct {
+	Hold topology.Hold // the one that is in the way
+}
+
+func (e *HeldError) Error() string {
+	tables := "all tables"
+	if len(e.Hold.Tables) > 0 {
+		names := make([]string, len(e.Hold.Tables))
+		for i, table := range e.Hold.Tables {
+			names[i] = table.String()
+		}
+		tables = strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("router %s holds %s since %s: %s", e.Hold.Holder, tables, e.Hold.Since.UTC().Format(time.RFC3339), e.Hold.Why)
+}
+
+// Is makes every HeldError an ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// NotHeldError is a hold that is not there any more: it was released, or taken over from a holder that seemed dead. It is an
+// [ErrNotHeld].
+type NotHeldError struct {
+	ID string // of the hold
+}
+
+func (e *NotHeldError) Error() string { return fmt.Sprintf("hold %s: %v", e.ID, ErrNotHeld) }
+
+// Is makes every NotHeldError an ErrNotHeld.
+func (e *NotHeldError) Is(target error) bool { return target == ErrNotHeld }
 
 // UnavailableError is a request that etcd did not answer. It is an [ErrUnavailable], and an [ErrOutcomeUnknown] where the
 // request was a write that may have been applied.

@@ -15,10 +15,11 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// Follower holds the newest map that it could get. Make it with [Store.Follow]. Safe for concurrent use.
+// Follower holds the newest map and the newest schema state that it could get. Make it with [Store.Follow]. Safe for concurrent use.
 type Follower struct {
 	store   *Store
 	current atomic.Pointer[topology.Map]
+	schema  atomic.Pointer[topology.SchemaState]
 	ready   chan struct{} // closed with the first map
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the loop has ended
@@ -26,8 +27,11 @@ type Follower struct {
 	mu      sync.Mutex // guards what follows
 	changed chan struct{}
 	status  Status
-	silent  bool  // whether the loss of etcd was reported and its return was not
-	refused error // why the stored map was refused; nil: it was not
+	silent  bool                 // whether the loss of etcd was reported and its return was not
+	refused error                // why the stored map was refused; nil: it was not
+	fits    bool                 // whether the stored map is the held one, or there never was any
+	offered topology.SchemaState // as stored, adopted or not
+	behind  bool                 // whether it was reported that the stored state is not the held one, nor a later one
 }
 
 // Status is how a follower is doing.
@@ -36,6 +40,7 @@ type Status struct {
 	Since     time.Time // when Connected became what it is
 	LastError error     // nil; [ErrNoMap]; a [StaleError], [ForkError] or [OtherClusterError]: the stored map was refused; why etcd cannot be read
 	Version   uint64    // of the held map; 0: none yet
+	Epoch     uint64    // of the held schema state
 }
 
 // Follow starts to follow the map, until the context ends or the follower or the store is closed. Etcd need not be there
@@ -45,6 +50,7 @@ func (s *Store) Follow(ctx context.Context) (*Follower, error) {
 		store: s, ready: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
 		status: Status{Since: time.Now()},
 	}
+	f.schema.Store(&topology.SchemaState{})
 	ctx, f.cancel = context.WithCancel(ctx)
 	detach := context.AfterFunc(s.ctx, f.cancel)
 	started := s.start(func() {
@@ -65,8 +71,8 @@ func (f *Follower) Map() *topology.Map { return f.current.Load() }
 // Ready is closed when the first map has arrived.
 func (f *Follower) Ready() <-chan struct{} { return f.ready }
 
-// Changed returns a channel that is closed when the map next changes. Take it before looking at [Follower.Map], so that no
-// change falls in between.
+// Changed returns a channel that is closed when the map or the schema state next changes. Take it before looking at
+// [Follower.Map] and [Follower.Schema], so that no change falls in between.
 func (f *Follower) Changed() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,7 +132,7 @@ func (f *Follower) run(ctx context.Context) {
 	}
 }
 
-// follow reads the map, then watches its head until something breaks. A probe stands behind the watch, which says nothing
+// follow reads the map and the schema state, then watches both until something breaks. A probe stands behind the watch, which says nothing
 // when all of etcd is away, or when etcd was put back to an earlier state.
 func (f *Follower) follow(ctx context.Context) error {
 	current, err := f.store.readMap(ctx)
@@ -134,53 +140,69 @@ func (f *Follower) follow(ctx context.Context) error {
 		return err
 	}
 	f.found(current.shardMap)
+	schema, err := f.store.readSchema(ctx)
+	if err != nil {
+		return err
+	}
+	f.foundSchema(schema.state)
 
 	watchCtx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	events, err := f.watch(watchCtx, cancel, current.revision+1)
+	heads, states, err := f.watch(watchCtx, cancel, current.revision+1, schema.asOf+1)
 	if err != nil {
 		return err
 	}
 	probe := time.NewTicker(f.store.config.ProbeInterval)
 	defer probe.Stop()
-	held := current.head.revision
-	for {
+	held := revisions{head: current.head.revision, schema: schema.revision}
+	for err == nil {
 		select {
-		case response, open := <-events:
-			if held, err = f.take(ctx, response, open, held); err != nil {
-				return err
-			}
+		case response, open := <-heads:
+			held.head, err = f.take(ctx, response, open, held.head)
+		case response, open := <-states:
+			held.schema, err = f.takeSchema(response, open, held.schema)
 		case <-probe.C:
-			if err := f.probe(ctx, held); err != nil {
-				return err
-			}
+			err = f.probe(ctx, held)
 		}
 	}
+	return err
 }
 
-// watch starts to watch the head. Etcd's client waits without limit for a watch to be taken in; here it is cancelled, and its
-// channel closed, when that takes longer than a request may.
-func (f *Follower) watch(ctx context.Context, cancel context.CancelFunc, revision int64) (clientv3.WatchChan, error) {
+// revisions are etcd's of the last writes that were seen; 0: of none, or of a deletion.
+type revisions struct{ head, schema int64 }
+
+// watch starts to watch the head and the schema state. Etcd's client waits without limit for a watch to be taken in; here
+// it is cancelled, and its channel closed, when that takes longer than a request may.
+func (f *Follower) watch(ctx context.Context, cancel context.CancelFunc, head, schema int64) (heads, states clientv3.WatchChan, err error) {
 	client, err := f.store.connect(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer time.AfterFunc(f.store.config.RequestTimeout, cancel).Stop()
-	return client.Watch(ctx, f.store.keys.head, clientv3.WithRev(revision)), nil
+	heads = client.Watch(ctx, f.store.keys.head, clientv3.WithRev(head))
+	return heads, client.Watch(ctx, f.store.keys.schema, clientv3.WithRev(schema)), nil
+}
+
+// newestEvent returns the last change that a message of a watch tells of, or nil if it tells of none.
+func newestEvent(response clientv3.WatchResponse, open bool, what string) (*clientv3.Event, error) {
+	if err := response.Err(); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", what, err)
+	}
+	if !open {
+		return nil, fmt.Errorf("watch %s: it ended, or was not taken in", what)
+	}
+	if len(response.Events) == 0 {
+		return nil, nil //nolint:nilnil // a message without news
+	}
+	return response.Events[len(response.Events)-1], nil
 }
 
 // take handles one message of the watch and returns the revision of the head that is now held.
 func (f *Follower) take(ctx context.Context, response clientv3.WatchResponse, open bool, held int64) (int64, error) {
-	if err := response.Err(); err != nil {
-		return held, fmt.Errorf("watch map head: %w", err)
+	newest, err := newestEvent(response, open, "map head")
+	if newest == nil {
+		return held, err
 	}
-	if !open {
-		return held, errors.New("watch map head: it ended, or was not taken in")
-	}
-	if len(response.Events) == 0 {
-		return held, nil
-	}
-	newest := response.Events[len(response.Events)-1]
 	if newest.Type == clientv3.EventTypeDelete {
 		f.found(nil)
 		return 0, nil
@@ -197,24 +219,29 @@ func (f *Follower) take(ctx context.Context, response clientv3.WatchResponse, op
 	return h.revision, nil
 }
 
-// probe asks whether the head is still the one that is held.
-func (f *Follower) probe(ctx context.Context, held int64) error {
-	var response *clientv3.GetResponse
-	err := f.store.request(ctx, "probe map head", func(ctx context.Context, client *clientv3.Client) (err error) {
-		response, err = client.Get(ctx, f.store.keys.head, clientv3.WithKeysOnly())
+// probe asks whether the head and the schema state are still those that were seen last.
+func (f *Follower) probe(ctx context.Context, held revisions) error {
+	var response *clientv3.TxnResponse
+	err := f.store.request(ctx, "probe map head and schema state", func(ctx context.Context, client *clientv3.Client) (err error) {
+		response, err = client.Txn(ctx).Then(
+			clientv3.OpGet(f.store.keys.head, clientv3.WithKeysOnly()), clientv3.OpGet(f.store.keys.schema, clientv3.WithKeysOnly())).Commit()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	var stored int64
-	if len(response.Kvs) > 0 {
-		stored = response.Kvs[0].ModRevision
-	}
-	if stored != held {
+	if held != (revisions{head: modRevision(response, 0), schema: modRevision(response, 1)}) {
 		return errReadAfresh
 	}
 	return nil
+}
+
+// modRevision returns when the key of the i-th read of a transaction was last written; 0: there is none.
+func modRevision(response *clientv3.TxnResponse, i int) int64 {
+	if kvs := response.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+		return kvs[0].ModRevision
+	}
+	return 0
 }
 
 // found records that etcd answered, with a map or with none.
@@ -225,7 +252,9 @@ func (f *Follower) found(m *topology.Map) {
 	if m != nil {
 		lastError = f.accept(m)
 	}
+	f.fits = lastError == nil || m == nil && f.current.Load() == nil
 	f.setStatus(true, lastError)
+	f.adoptSchema()
 	if f.silent {
 		f.silent = false
 		f.store.config.Logger.Info("shard map: etcd is back", "version", f.status.Version)
@@ -247,9 +276,14 @@ func (f *Follower) accept(m *topology.Map) error {
 	if held == nil {
 		close(f.ready)
 	}
+	f.announce()
+	return nil
+}
+
+// announce tells those who wait for a change. The caller holds the lock.
+func (f *Follower) announce() {
 	close(f.changed)
 	f.changed = make(chan struct{})
-	return nil
 }
 
 // refusal tells why the offered map can neither follow the held one nor be the same; nil: it can.

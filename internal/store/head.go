@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -27,15 +28,34 @@ func newAttempt() (a attempt) {
 // keptAttempts is how many attempts a head remembers: how far others may run ahead of a writer that waits for its answer.
 const keptAttempts = 64
 
+// lineage is the attempts that led to a record, the newest first and no more than keptAttempts.
+type lineage []attempt
+
+// extended is the lineage of what the attempt writes over this one.
+func (l lineage) extended(a attempt) lineage {
+	return append(lineage{a}, l[:min(len(l), keptAttempts-1)]...)
+}
+
+// remembers tells whether the attempt is among those that led here.
+func (l lineage) remembers(a attempt) bool { return slices.Contains(l, a) }
+
+// follows tells whether this lineage surely knows every attempt since the earlier one.
+func (l lineage) follows(earlier lineage) bool {
+	if len(earlier) == 0 {
+		return len(l) < keptAttempts
+	}
+	return l.remembers(earlier[0])
+}
+
 // headFormat is the first byte of a stored head. Another format gets another number, and old binaries say that they are old.
 const headFormat = 1
 
 // head is the one record that makes a map current: whatever it names is the map, whatever it does not name is garbage. The
 // zero head stands for none.
 type head struct {
-	revision int64     // etcd's revision of its last write: what a writer compares
-	attempts []attempt // those that wrote it, the newest first
-	data     []byte    // the manifest, as stored
+	revision int64   // etcd's revision of its last write: what a writer compares
+	attempts lineage // those that wrote it
+	data     []byte  // the manifest, as stored
 	manifest *topology.Manifest
 }
 
@@ -65,24 +85,6 @@ func (h head) names(m *topology.Map) bool {
 	return err == nil && bytes.Equal(read.Manifest(), manifest)
 }
 
-// remembers tells whether the attempt is among those that led to this head.
-func (h head) remembers(a attempt) bool {
-	for _, known := range h.attempts {
-		if known == a {
-			return true
-		}
-	}
-	return false
-}
-
-// follows tells whether this head surely knows every attempt since the earlier one.
-func (h head) follows(earlier head) bool {
-	if len(earlier.attempts) == 0 {
-		return len(h.attempts) < keptAttempts
-	}
-	return h.remembers(earlier.attempts[0])
-}
-
 // encode returns what to store: format, number of attempts, attempts, manifest.
 func (h head) encode() []byte {
 	value := make([]byte, 0, 2+len(h.attempts)*len(attempt{})+len(h.data))
@@ -100,7 +102,7 @@ func decodeHead(kv keyValue) (head, error) {
 	if format := kv.Value[0]; format != headFormat {
 		return head{}, fmt.Errorf("stored map head has format %d, this version reads format %d", format, headFormat)
 	}
-	attempts, rest := make([]attempt, kv.Value[1]), kv.Value[2:]
+	attempts, rest := make(lineage, kv.Value[1]), kv.Value[2:]
 	if len(rest) < len(attempts)*len(attempt{}) {
 		return head{}, errors.New("stored map head is cut short")
 	}
@@ -137,14 +139,14 @@ type movedError struct{ current head }
 func (*movedError) Error() string { return "the map's head has changed" }
 
 // writeHead replaces the head that was read by one with the given manifest, together with the other operations, if nobody has
-// written it since; then it fails with a [movedError]. It returns the head as it is now, which may be a later one still
+// written it since and all else is as it must be; otherwise it fails with a [movedError]. It returns the head as it is now, which may be a later one still
 // if the answer was lost and others have gone on from ours.
-func (s *Store) writeHead(ctx context.Context, from head, manifest []byte, with []clientv3.Op) (head, error) {
+func (s *Store) writeHead(ctx context.Context, from head, manifest []byte, with []clientv3.Op, must ...clientv3.Cmp) (head, error) {
 	mine := newAttempt()
-	next := head{data: manifest, attempts: append([]attempt{mine}, from.attempts[:min(len(from.attempts), keptAttempts-1)]...)}
+	next := head{data: manifest, attempts: from.attempts.extended(mine)}
 	response, lostAnswer, err := s.commit(ctx, transaction{
 		action:    "write map head",
-		when:      []clientv3.Cmp{s.headIs(from)},
+		when:      append(must, s.headIs(from)),
 		then:      append([]clientv3.Op{clientv3.OpPut(s.keys.head, string(next.encode()))}, with...),
 		otherwise: []clientv3.Op{clientv3.OpGet(s.keys.head)},
 	})
@@ -160,9 +162,9 @@ func (s *Store) writeHead(ctx context.Context, from head, manifest []byte, with 
 	switch {
 	case err != nil:
 		return head{}, err
-	case lostAnswer && current.remembers(mine):
+	case lostAnswer && current.attempts.remembers(mine):
 		return current, nil
-	case lostAnswer && !current.follows(from):
+	case lostAnswer && !current.attempts.follows(from.attempts):
 		return head{}, fmt.Errorf("write map head: answer lost, and too many others have written since: %w", ErrOutcomeUnknown)
 	default:
 		return head{}, &movedError{current}

@@ -99,9 +99,33 @@ func checkBase(current head, base *topology.Map) error {
 // must be free of side effects; when it returns an error, or the map it was given, nothing is written. It returns the map that
 // is now current as far as this writer knows.
 func (s *Store) Update(ctx context.Context, change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
+	return s.update(ctx, func(context.Context) ([]clientv3.Cmp, error) { return nil, nil }, change)
+}
+
+// UpdateHolding is [Store.Update] under a hold: the map is written only if the hold is there at that very moment, otherwise it
+// fails with a [NotHeldError].
+func (s *Store) UpdateHolding(ctx context.Context, holdID string, change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
+	return s.update(ctx, func(ctx context.Context) ([]clientv3.Cmp, error) {
+		current, err := s.readSchema(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if _, held := current.state.Hold(holdID); !held {
+			return nil, &NotHeldError{ID: holdID}
+		}
+		return []clientv3.Cmp{s.schemaIs(current)}, nil
+	}, change)
+}
+
+// update is Update, where all that must returns has to hold when the map is written.
+func (s *Store) update(ctx context.Context, must func(context.Context) ([]clientv3.Cmp, error), change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
 	pause := time.Millisecond
 	for range updateLimit {
-		next, err := s.updateOnce(ctx, change)
+		conditions, err := must(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("update map: %w", err)
+		}
+		next, err := s.updateOnce(ctx, conditions, change)
 		var moved *movedError
 		if !errors.As(err, &moved) {
 			return next, err
@@ -114,7 +138,7 @@ func (s *Store) Update(ctx context.Context, change func(*topology.Map) (*topolog
 	return nil, fmt.Errorf("update map: gave up after %d tries: %w", updateLimit, ErrConflict)
 }
 
-func (s *Store) updateOnce(ctx context.Context, change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
+func (s *Store) updateOnce(ctx context.Context, must []clientv3.Cmp, change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
 	current, err := s.readMap(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("update map: %w", err)
@@ -129,7 +153,7 @@ func (s *Store) updateOnce(ctx context.Context, change func(*topology.Map) (*top
 	if err := checkSuccessor(current.shardMap, next); err != nil {
 		return nil, fmt.Errorf("update map: %w", err)
 	}
-	if err := s.publish(ctx, current.head, next); err != nil {
+	if err := s.publish(ctx, current.head, next, must...); err != nil {
 		return nil, fmt.Errorf("update map: %w", err)
 	}
 	return next, nil
@@ -138,7 +162,7 @@ func (s *Store) updateOnce(ctx context.Context, change func(*topology.Map) (*top
 // publish writes the pieces that are not yet stored and makes the map current, or fails with a [movedError]. All of it is one
 // transaction where it fits; otherwise pieces go ahead in batches, unseen until a head names them, and superseded ones
 // are swept afterwards. DESIGN.md says why no crash in between does harm.
-func (s *Store) publish(ctx context.Context, from head, next *topology.Map) error {
+func (s *Store) publish(ctx context.Context, from head, next *topology.Map, must ...clientv3.Cmp) error {
 	manifest := next.Manifest()
 	writes, kept := s.newPieces(from, next)
 	superseded := supersededPieces(from, kept)
@@ -151,7 +175,7 @@ func (s *Store) publish(ctx context.Context, from head, next *topology.Map) erro
 	}
 	room := s.config.limits.ops - 1 - len(along)
 	now, later := superseded[:min(room, len(superseded))], superseded[min(room, len(superseded)):]
-	published, err := s.writeHead(ctx, from, manifest, append(along, s.deletions(now)...))
+	published, err := s.writeHead(ctx, from, manifest, append(along, s.deletions(now)...), must...)
 	if err != nil {
 		return err
 	}

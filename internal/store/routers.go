@@ -25,6 +25,8 @@ type Router struct {
 	Started     time.Time `json:"started"`
 	Binary      string    `json:"binary"`  // the version of its program
 	Applied     uint64    `json:"applied"` // the version of the map it works with; 0: none yet
+	// SchemaApplied is the epoch of the schema under which all its statements run; 0: none yet.
+	SchemaApplied uint64 `json:"schema_applied,omitempty"`
 }
 
 // Registration keeps a router's record in place. Make it with [Store.Register]. Safe for concurrent use.
@@ -81,6 +83,18 @@ func (r *Registration) SetApplied(version uint64) {
 	defer r.mu.Unlock()
 	if version > r.router.Applied {
 		r.router.Applied = version
+		r.poke()
+	}
+}
+
+// SetSchemaApplied tells everyone that no statement of the router runs under an earlier epoch of the schema any more, and none
+// on what is held in this one. It does not wait: the record follows as soon as etcd takes it. A lower epoch than before is
+// ignored.
+func (r *Registration) SetSchemaApplied(epoch uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if epoch > r.router.SchemaApplied {
+		r.router.SchemaApplied = epoch
 		r.poke()
 	}
 }
@@ -194,16 +208,25 @@ func (r *Registration) write(ctx context.Context, lease clientv3.LeaseID) error 
 func (s *Store) Routers(ctx context.Context) ([]Router, error) {
 	const routersPerRead = 1000
 	var routers []Router
-	err := s.readPages(ctx, "list routers", s.keys.routers, 0, routersPerRead, func(id string, kv keyValue) error {
-		var router Router
-		if err := json.Unmarshal(kv.Value, &router); err != nil {
-			return fmt.Errorf("read record of router %s: %w", id, err)
-		}
+	err := s.readPages(ctx, "list routers", s.keys.routers, 0, routersPerRead, func(_ string, kv keyValue) error {
+		router, err := decodeRouter(kv)
 		routers = append(routers, router)
-		return nil
+		return err
 	})
+	sortRouters(routers)
+	return routers, err
+}
+
+func decodeRouter(kv keyValue) (Router, error) {
+	var router Router
+	if err := json.Unmarshal(kv.Value, &router); err != nil {
+		return Router{}, fmt.Errorf("read router record %s: %w", kv.Key, err)
+	}
+	return router, nil
+}
+
+func sortRouters(routers []Router) {
 	slices.SortFunc(routers, func(a, b Router) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
-	return routers, err
 }

@@ -30,11 +30,14 @@ type Store struct {
 
 	// latest is the map that passed through here last: what it has of the pieces need not travel again. It decides nothing.
 	latest atomic.Pointer[topology.Map]
+	// seenEpoch is the highest epoch of the schema that passed through here: no lower one is given out again.
+	seenEpoch atomic.Uint64
 }
 
 // keys are the names in etcd.
 type keys struct {
 	head    string
+	schema  string
 	pieces  string // a piece is pieces + its identifier, and so on
 	routers string
 	leaders string
@@ -44,6 +47,7 @@ type keys struct {
 func keysUnder(prefix string) keys {
 	return keys{
 		head:    prefix + "map/head",
+		schema:  prefix + "schema/state",
 		pieces:  prefix + "map/piece/",
 		routers: prefix + "router/",
 		leaders: prefix + "leader/",

@@ -150,6 +150,9 @@ func TestClosing(t *testing.T) {
 		"campaign": second(s.Campaign(testContext(t), "x")),
 		"read":     second(s.Map(testContext(t))),
 		"too late": second(f.Wait(testContext(t), m.Version()+1)),
+		"hold":     second(s.Hold(testContext(t), holdOf("h", "r"))),
+		"await":    second(s.AwaitSchema(testContext(t), 1)),
+		"no epoch": second(f.WaitSchema(testContext(t), 1)),
 	} {
 		harmless := name == "close" || name == "resign" || name == "wait"
 		if harmless && err != nil || !harmless && !errors.Is(err, ErrClosed) {
@@ -177,6 +180,9 @@ func TestContextsCancel(t *testing.T) {
 		"register": func(ctx context.Context) error { return second(s.Register(ctx, Router{})) },
 		"campaign": func(ctx context.Context) error { return second(s.Campaign(ctx, "x")) },
 		"wait":     func(ctx context.Context) error { return second(f.Wait(ctx, changed.Version())) },
+		"hold":     func(ctx context.Context) error { return second(s.Hold(ctx, holdOf("h", "r"))) },
+		"await":    func(ctx context.Context) error { return second(s.AwaitSchema(ctx, 1)) },
+		"no epoch": func(ctx context.Context) error { return second(f.WaitSchema(ctx, 1)) },
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		result := make(chan error)
