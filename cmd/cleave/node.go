@@ -17,6 +17,7 @@ import (
 	"github.com/cleavedb/cleave/internal/config"
 	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/observe"
+	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 )
@@ -28,6 +29,7 @@ import (
 // round: first nobody new comes in, then what is running ends, and the record goes only when nothing is served any more, so
 // that whoever waits for this process waits long enough.
 type node struct {
+	id       string // of this process's record; another one after every start
 	config   config.Config
 	logger   *slog.Logger
 	http     *net.TCPListener
@@ -38,8 +40,12 @@ type node struct {
 	cluster  *control.Cluster
 	admin    *admin.Server
 	router   *router
-	// registered is closed when the record is stored and a map read after that has been applied.
+	// registered is closed when the record is stored, and a map and a schema state read after that have been applied.
 	registered chan struct{}
+
+	recordLock   sync.Mutex          // guards what follows
+	record       *store.Registration // nil: not stored yet
+	appliedEpoch uint64              // of the schema
 }
 
 // newNode builds a process's parts. The sockets are the caller's to close if it fails.
@@ -48,7 +54,7 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 	if err != nil {
 		return nil, err
 	}
-	n := &node{config: c, logger: logger, http: s.http, door: s.door, older: s.older, registered: make(chan struct{})}
+	n := &node{id: session.NewIncarnation(), config: c, logger: logger, http: s.http, door: s.door, older: s.older, registered: make(chan struct{})}
 	if n.store, err = store.Open(storeConfig); err != nil {
 		return nil, err
 	}
@@ -58,7 +64,8 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 	n.cluster = control.New(control.Config{
 		Store: n.store, Follower: n.follower, Access: accessOf(c), Provisioner: provisioner, Candidate: c.RouterName,
 		Endpoints: c.Etcd.Endpoints, Version: version, HealthInterval: c.Health.Interval, HealthTimeout: c.Health.Timeout, Logger: logger,
-		Share: func(connections *api.Connections) { n.router.share(connections) },
+		Share:  func(connections *api.Connections) { n.router.share(connections) },
+		Router: n.id,
 	})
 	if n.router, err = newRouter(n); err == nil {
 		n.admin, err = n.newAdmin()
@@ -152,7 +159,7 @@ func (n *node) serve(ctx context.Context, fail context.CancelCauseFunc) {
 // register keeps this process's record in the store, with the version of the map that it has applied.
 func (n *node) register(ctx context.Context) {
 	record := store.Router{
-		Name: n.config.RouterName, Address: n.door.Addr().String(), HTTPAddress: n.http.Addr().String(), Started: time.Now().UTC(), Binary: version,
+		ID: n.id, Name: n.config.RouterName, Address: n.door.Addr().String(), HTTPAddress: n.http.Addr().String(), Started: time.Now().UTC(), Binary: version,
 	}
 	registration := n.registerPatiently(ctx, record)
 	if registration == nil {
@@ -163,6 +170,7 @@ func (n *node) register(ctx context.Context) {
 			n.logger.Warn("the record of this process could not be removed", "error", err)
 		}
 	}()
+	n.recorded(registration)
 	if !n.readAfterRegistering(ctx) {
 		return
 	}
@@ -172,6 +180,7 @@ func (n *node) register(ctx context.Context) {
 		if m := n.follower.Map(); m != nil {
 			registration.SetApplied(m.Version())
 		}
+		n.schemaApplied(n.follower.Schema().Epoch)
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -196,17 +205,32 @@ func (n *node) registerPatiently(ctx context.Context, record store.Router) *stor
 	}
 }
 
-// readAfterRegistering waits until the map that was newest after the record was stored, or a newer one, has been applied.
-// Whoever publishes a map and then lists the records either sees this process, or this process sees that map.
+// recorded notes that the record is stored, and has it say how far this process is.
+func (n *node) recorded(registration *store.Registration) {
+	n.recordLock.Lock()
+	n.record = registration
+	epoch := n.appliedEpoch
+	n.recordLock.Unlock()
+	registration.SetSchemaApplied(epoch)
+}
+
+// schemaApplied has the record say that no statement of this process runs under an earlier epoch of the schema any more.
+func (n *node) schemaApplied(epoch uint64) {
+	n.recordLock.Lock()
+	n.appliedEpoch = max(n.appliedEpoch, epoch)
+	epoch, registration := n.appliedEpoch, n.record
+	n.recordLock.Unlock()
+	if registration != nil {
+		registration.SetSchemaApplied(epoch)
+	}
+}
+
+// readAfterRegistering waits until the map and the schema state that were newest after the record was stored, or newer ones,
+// have been applied. Whoever changes one of them and then lists the records either sees this process, or this process sees
+// that change.
 func (n *node) readAfterRegistering(ctx context.Context) bool {
 	for {
-		m, err := n.store.Map(ctx)
-		if errors.Is(err, store.ErrNoMap) {
-			return true
-		}
-		if err == nil {
-			_, err = n.follower.Wait(ctx, m.Version())
-		}
+		err := n.catchUp(ctx)
 		if err == nil {
 			return true
 		}
@@ -214,6 +238,22 @@ func (n *node) readAfterRegistering(ctx context.Context) bool {
 			return false
 		}
 	}
+}
+
+// catchUp waits until what is stored now has been applied.
+func (n *node) catchUp(ctx context.Context) error {
+	m, err := n.store.Map(ctx)
+	if err == nil {
+		_, err = n.follower.Wait(ctx, m.Version())
+	}
+	if err != nil && !errors.Is(err, store.ErrNoMap) {
+		return err
+	}
+	state, err := n.store.Schema(ctx)
+	if err == nil {
+		_, err = n.follower.WaitSchema(ctx, state.Epoch)
+	}
+	return err
 }
 
 func wait(ctx context.Context, d time.Duration) bool {

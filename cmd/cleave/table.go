@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,16 +19,17 @@ func newTable() *cobra.Command {
 		Use:   "table",
 		Short: "List tables, shard them, and make reference tables",
 		Long: `The tables of a running cluster. A table is created as in PostgreSQL, and is then on the home shard
-alone. While it is empty it can be sharded by a key, or made a reference table, which every shard
-has a copy of.`,
+alone. It can be sharded by a key, or made a reference table, which every shard has a copy of; its
+rows go along. 'cleave table undistribute' is the way back.`,
 		Example: `  cleave table list
   cleave table shard orders user_id
-  cleave table reference countries`,
+  cleave table reference countries
+  cleave table undistribute orders`,
 		Args: cobra.ArbitraryArgs,
 		RunE: helpOrUnknown,
 	}
 	c.flags(cmd)
-	cmd.AddCommand(newTableList(&c), newTableShard(&c), newTableReference(&c))
+	cmd.AddCommand(newTableList(&c), newTableShard(&c), newTableReference(&c), newTableUndistribute(&c))
 	return cmd
 }
 
@@ -71,36 +73,73 @@ func printDeclared(w io.Writer, tables []api.Table) error {
 }
 
 func newTableShard(c *connection) *cobra.Command {
-	var request api.DeclareTable
+	var request api.DeclareTables
 	var strategy string
+	var splitAt []string
 	cmd := &cobra.Command{
-		Use:   "shard NAME COLUMN[,COLUMN…]",
-		Short: "Shard an empty table by the columns of its key",
-		Long: `Shard a table that is on the home shard and empty: every shard gets it, and takes the rows whose
-keys it owns.
+		Use:   "shard NAME COLUMN[,COLUMN…] | NAME(COLUMN[,COLUMN…])…",
+		Short: "Shard tables by the columns of their keys",
+		Long: `Shard tables that are on the home shard: every shard gets them, with the rows whose keys it owns.
+Tables that refer to each other by foreign keys are sharded together, each as NAME(COLUMN).
 
 Tables with keys of the same types share a keyspace unless you name one, so that rows with equal
 keys live together and can be joined on one shard. Names are taken as SQL takes them.`,
 		Example: `  cleave table shard orders user_id
+  cleave table shard 'users(id)' 'orders(user_id)' 'items(user_id)'
   cleave table shard app.events tenant_id,day --keyspace events
   cleave table shard order_lines user_id --colocate-with orders`,
-		Args: needs("NAME", "COLUMN"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			request.Name, request.Kind, request.Strategy = args[0], topology.Sharded, topology.Strategy(strategy)
-			var err error
-			if request.Key, err = parseColumns(args[1]); err != nil {
+		Args: atLeast("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			request.Kind, request.Strategy = topology.Sharded, topology.Strategy(strategy)
+			if request.Tables, err = parseTableKeys(args); err != nil {
 				return err
 			}
-			return declareTable(cmd, c, request)
+			for _, point := range splitAt {
+				request.SplitAt = append(request.SplitAt, strings.Split(point, ","))
+			}
+			return declareTables(cmd, c, request)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.Keyspace, "keyspace", "", "the keyspace to put it in (default: one for all keys of these types, made when first needed)")
-	flags.StringVar(&request.ColocateWith, "colocate-with", "", "a sharded table whose keyspace it is to share")
+	flags.StringVar(&request.Keyspace, "keyspace", "", "the keyspace to put them in (default: one for all keys of these types, made when first needed)")
+	flags.StringVar(&request.ColocateWith, "colocate-with", "", "a sharded table whose keyspace they are to share")
 	flags.StringVar(&strategy, "strategy", "", "what the keyspace must have: hash or range (default any)")
+	flags.StringArrayVar(&splitAt, "split-at", nil, "a key at which a new keyspace by range is split; may be given several times")
 	flags.BoolVar(&request.UniquePerShard, "unique-per-shard", false, "accept unique constraints that do not contain the key, which then hold on each shard alone")
 	complete(cmd, "strategy", []string{string(topology.ByHash), string(topology.ByRange)})
 	return cmd
+}
+
+// atLeast asks for one argument or more.
+func atLeast(word string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return wrongInputf("write '%s %s…', not without one", cmd.CommandPath(), word)
+		}
+		return nil
+	}
+}
+
+// parseTableKeys reads one table and its columns as two arguments, or any number of tables each as NAME(COLUMN).
+func parseTableKeys(args []string) ([]api.TableKey, error) {
+	if len(args) == 2 && !strings.HasSuffix(args[0], ")") {
+		key, err := parseColumns(args[1])
+		return []api.TableKey{{Name: args[0], Key: key}}, err
+	}
+	tables := make([]api.TableKey, len(args))
+	for i, arg := range args {
+		at := strings.LastIndex(arg, "(")
+		columns, closed := strings.CutSuffix(arg, ")")
+		if at <= 0 || !closed {
+			return nil, wrongInputf("%q does not say by which columns to shard: write NAME(COLUMN), or one NAME and its COLUMN", arg)
+		}
+		key, err := parseColumns(columns[at+1:])
+		if err != nil {
+			return nil, err
+		}
+		tables[i] = api.TableKey{Name: strings.TrimSpace(arg[:at]), Key: key}
+	}
+	return tables, nil
 }
 
 // parseColumns reads names of columns as SQL would, with commas between them.
@@ -118,38 +157,75 @@ func parseColumns(text string) ([]string, error) {
 
 func newTableReference(c *connection) *cobra.Command {
 	return &cobra.Command{
-		Use:     "reference NAME",
-		Short:   "Make an empty table a reference table, which every shard has a copy of",
-		Example: "  cleave table reference countries",
-		Args:    needs("NAME"),
+		Use:     "reference NAME…",
+		Short:   "Make tables reference tables, which every shard has a copy of",
+		Example: "  cleave table reference countries\n  cleave table reference countries currencies",
+		Args:    atLeast("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return declareTable(cmd, c, api.DeclareTable{Name: args[0], Kind: topology.Reference})
+			request := api.DeclareTables{Kind: topology.Reference}
+			for _, name := range args {
+				request.Tables = append(request.Tables, api.TableKey{Name: name})
+			}
+			return declareTables(cmd, c, request)
 		},
 	}
 }
 
-func declareTable(cmd *cobra.Command, c *connection, request api.DeclareTable) error {
-	table, err := ask(cmd, c, "declaring table "+request.Name, func(ctx context.Context, client *api.Client) (api.Table, error) {
-		return client.DeclareTable(ctx, request)
+func newTableUndistribute(c *connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "undistribute NAME…",
+		Short: "Bring tables back to the home shard, with all of their rows",
+		Long: `Let tables that are sharded, or reference tables, be on the home shard alone again, with all of their
+rows. Tables that refer to each other by foreign keys go back together.`,
+		Example: "  cleave table undistribute orders\n  cleave table undistribute orders items",
+		Args:    atLeast("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeTables(cmd, c, "bringing tables back: "+strings.Join(args, ", "), func(ctx context.Context, client *api.Client) (api.TablesChanged, error) {
+				return client.UndistributeTables(ctx, api.UndistributeTables{Tables: args})
+			})
+		},
+	}
+}
+
+func declareTables(cmd *cobra.Command, c *connection, request api.DeclareTables) error {
+	names := make([]string, len(request.Tables))
+	for i, t := range request.Tables {
+		names[i] = t.Name
+	}
+	return changeTables(cmd, c, "declaring tables: "+strings.Join(names, ", "), func(ctx context.Context, client *api.Client) (api.TablesChanged, error) {
+		return client.DeclareTables(ctx, request)
 	})
+}
+
+func changeTables(cmd *cobra.Command, c *connection, what string, change func(context.Context, *api.Client) (api.TablesChanged, error)) error {
+	changed, err := ask(cmd, c, what, change)
 	if err != nil {
 		return err
 	}
-	warn(cmd, table.Findings)
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), describeTable(table))
+	warn(cmd, changed.Findings)
+	for _, t := range changed.Tables {
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), describeTable(t, changed)); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d rows moved from shard to shard. Map version %d.\n", changed.RowsMoved, changed.MapVersion)
 	return err
 }
 
-func describeTable(t api.Table) string {
-	if t.Kind == topology.Reference {
-		return fmt.Sprintf("Table %s is a reference table: every shard has it. Map version %d.", t.Name, t.MapVersion)
+func describeTable(t api.Table, changed api.TablesChanged) string {
+	switch t.Kind {
+	case topology.Reference:
+		return fmt.Sprintf("Table %s is a reference table: every shard has it.", t.Name)
+	case topology.Single:
+		return fmt.Sprintf("Table %s is on shard %s alone.", t.Name, t.Shard)
+	default:
 	}
 	text := fmt.Sprintf("Table %s is sharded by %s in keyspace %s", t.Name, strings.Join(t.Key, ", "), t.Keyspace)
 	switch {
-	case t.KeyspaceCreated:
+	case slices.Contains(changed.KeyspacesCreated, t.Keyspace):
 		text += ", which was made for it"
 	case len(t.ColocatedWith) > 0:
 		text += ", together with " + strings.Join(t.ColocatedWith, ", ")
 	}
-	return fmt.Sprintf("%s. Map version %d.", text, t.MapVersion)
+	return text + "."
 }

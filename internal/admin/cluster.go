@@ -24,6 +24,8 @@ type Cluster interface {
 	Rebuild(ctx context.Context, request api.RebuildMap) (api.RebuiltMap, error)
 	// CheckMap holds the map against what the shards have recorded.
 	CheckMap(ctx context.Context) ([]api.Finding, error)
+	// DiffSchema compares the tables of the shards with the map and with each other.
+	DiffSchema(ctx context.Context) ([]api.Finding, error)
 	// AddShard checks a server and makes it a shard.
 	AddShard(ctx context.Context, request api.AddShard) (api.ShardChanged, error)
 	// RemoveShard removes a shard that has nothing.
@@ -36,10 +38,12 @@ type Cluster interface {
 	CreateKeyspace(ctx context.Context, request api.CreateKeyspace) (api.KeyspaceChanged, error)
 	// DropKeyspace removes a keyspace that nothing uses.
 	DropKeyspace(ctx context.Context, name string) (api.MapChanged, error)
-	// ShardTable makes an empty table a sharded one.
-	ShardTable(ctx context.Context, request control.ShardTableRequest) (api.Table, error)
-	// ReferenceTable makes an empty table a reference table.
-	ReferenceTable(ctx context.Context, request control.ReferenceTableRequest) (api.Table, error)
+	// ShardTables makes tables sharded ones.
+	ShardTables(ctx context.Context, request control.ShardTablesRequest) (api.TablesChanged, error)
+	// ReferenceTables makes tables reference tables.
+	ReferenceTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
+	// UndistributeTables lets tables be on the home shard alone again.
+	UndistributeTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
 }
 
 // appliedIn is the readiness of a process that has no word of its own on it.

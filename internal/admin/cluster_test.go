@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -109,26 +110,42 @@ func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 	defer conn.Close(context.Background())
 	must[pgconn.CommandTag](t, "create tables")(conn.Exec(t.Context(), `
 		CREATE TABLE accounts (id bigint PRIMARY KEY); CREATE TABLE currencies (code text PRIMARY KEY); CREATE TABLE "Odd" (id bigint, name text UNIQUE)`))
-	table := must[api.Table](t, "shard")(client.DeclareTable(t.Context(), api.DeclareTable{Name: "accounts", Key: []string{"id"}, Keyspace: "users"}))
-	if table.Name != "public.accounts" || table.Keyspace != "users" || table.KeyspaceCreated || !slices.Equal(table.ColocatedWith, []string{"public.users"}) {
-		t.Errorf("declared %+v", table)
+	sharding := func(name string, columns ...string) api.DeclareTables {
+		return api.DeclareTables{Tables: []api.TableKey{{Name: name, Key: columns}}}
 	}
-	must[api.Table](t, "reference")(client.DeclareTable(t.Context(), api.DeclareTable{Name: "currencies", Kind: topology.Reference}))
+	request := sharding("accounts", "id")
+	request.Keyspace = "users"
+	changed := must[api.TablesChanged](t, "shard")(client.DeclareTables(t.Context(), request))
+	if table := changed.Tables[0]; table.Name != "public.accounts" || table.Keyspace != "users" || len(changed.KeyspacesCreated) > 0 || !slices.Equal(table.ColocatedWith, []string{"public.users"}) {
+		t.Errorf("declared %+v", changed)
+	}
+	must[api.TablesChanged](t, "reference")(client.DeclareTables(t.Context(), api.DeclareTables{Kind: topology.Reference, Tables: []api.TableKey{{Name: "currencies"}}}))
+	back := must[api.TablesChanged](t, "undistribute")(client.UndistributeTables(t.Context(), api.UndistributeTables{Tables: []string{"currencies"}}))
+	if table := back.Tables[0]; table.Kind != topology.Single || table.Shard != "one" {
+		t.Errorf("undistributed %+v", back)
+	}
+	_, err := client.UndistributeTables(t.Context(), api.UndistributeTables{Tables: []string{"currencies"}})
+	refusedWith(t, "undistribute again", api.CodeConflict, err)
+	_, err = client.UndistributeTables(t.Context(), api.UndistributeTables{Tables: []string{`"Odd`}})
+	refusedWith(t, "undistribute nonsense", api.CodeInvalid, err)
+	single, keyed := sharding(`"Odd"`), sharding(`"Odd"`, "id")
+	single.Kind, keyed.Kind = topology.Single, topology.Reference
 	for _, c := range []struct {
-		request     api.DeclareTable
+		request     api.DeclareTables
 		code, state string
 	}{
-		{api.DeclareTable{Name: "accounts", Key: []string{"id"}}, api.CodeConflict, "55000"},
-		{api.DeclareTable{Name: "nowhere", Key: []string{"id"}}, api.CodeNotFound, "42P01"},
-		{api.DeclareTable{Name: `"Odd"`, Key: []string{"size"}}, api.CodeInvalid, "42703"},
-		{api.DeclareTable{Name: `"Odd"`, Key: []string{"id"}}, api.CodeRefused, "42P16"},
-		{api.DeclareTable{Name: `"Odd"`, Kind: topology.Single}, api.CodeInvalid, ""},
-		{api.DeclareTable{Name: `"Odd"`, Kind: topology.Reference, Key: []string{"id"}}, api.CodeInvalid, ""},
-		{api.DeclareTable{Name: `"Odd`, Key: []string{"id"}}, api.CodeInvalid, ""},
+		{sharding("accounts", "id"), api.CodeConflict, "55000"},
+		{sharding("nowhere", "id"), api.CodeNotFound, "42P01"},
+		{sharding(`"Odd"`, "size"), api.CodeInvalid, "42703"},
+		{sharding(`"Odd"`, "id"), api.CodeRefused, "42P16"},
+		{single, api.CodeInvalid, ""},
+		{keyed, api.CodeInvalid, ""},
+		{sharding(`"Odd`, "id"), api.CodeInvalid, ""},
+		{api.DeclareTables{Tables: []api.TableKey{}}, api.CodeInvalid, "22023"},
 	} {
-		_, err := client.DeclareTable(t.Context(), c.request)
-		if answered := refusedWith(t, "declare "+c.request.Name, c.code, err); answered.SQLState != c.state {
-			t.Errorf("declare %s: SQLSTATE %q, want %q", c.request.Name, answered.SQLState, c.state)
+		_, err := client.DeclareTables(t.Context(), c.request)
+		if answered := refusedWith(t, fmt.Sprintf("declare %+v", c.request), c.code, err); answered.SQLState != c.state {
+			t.Errorf("declare %+v: SQLSTATE %q, want %q", c.request, answered.SQLState, c.state)
 		}
 	}
 }
@@ -282,6 +299,10 @@ func TestALifeOfACluster(t *testing.T) {
 	removed := must[api.ShardChanged](t, "remove")(client.RemoveShard(ctx, "two"))
 	if removed.Shard.Name != "two" {
 		t.Errorf("removed %+v", removed)
+	}
+	drift := must[[]api.Finding](t, "compare the tables")(client.DiffSchema(ctx)) // the map that was imported has tables that nobody made
+	if len(drift) == 0 || slices.ContainsFunc(drift, func(f api.Finding) bool { return f.Code != "table_missing" }) {
+		t.Errorf("drift: %+v", drift)
 	}
 	for _, path := range []string{"/healthz", "/metrics", "/v1/openapi.yaml"} {
 		if got := plainGet(t, client, path); got.status != 200 || strings.Contains(got.body, "hunter2") {

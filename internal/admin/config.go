@@ -35,7 +35,7 @@ type Config struct {
 	Logger *slog.Logger
 	// ReadTimeout is how long a request may take to arrive. Default: DefaultReadTimeout.
 	ReadTimeout time.Duration
-	// OperationTimeout is how long an operation may take, such as adding a shard. Default: DefaultOperationTimeout.
+	// OperationTimeout is how long an operation may take, unless it copies tables from shard to shard. Default: DefaultOperationTimeout.
 	OperationTimeout time.Duration
 	// IdleTimeout is how long a connection may stay open between requests. Default: DefaultIdleTimeout.
 	IdleTimeout time.Duration

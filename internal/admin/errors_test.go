@@ -74,7 +74,7 @@ func TestEveryOperationPassesErrorsOn(t *testing.T) {
 		}
 		body := "{}"
 		if r.path == "/v1/tables" {
-			body = `{"name": "x"}`
+			body = `{"tables": [{"name": "x"}]}`
 		}
 		got := ask(t, s, request{method: r.method, path: strings.ReplaceAll(r.path, "{name}", "x"), body: body, header: asJSON})
 		want := http.StatusConflict
@@ -104,7 +104,7 @@ func TestReadinessSaysWhyNotOnce(t *testing.T) {
 func TestListsAreNeverNull(t *testing.T) {
 	s := newServer(t, Config{Cluster: failing{}})
 	for path, list := range map[string]string{
-		"/v1/status": `"routers":[],"shards":[]`, "/v1/routers": `"routers":[]`, "/v1/shards": `"shards":[]`, "/v1/map/check": `"findings":[]`,
+		"/v1/status": `"routers":[],"shards":[]`, "/v1/routers": `"routers":[]`, "/v1/shards": `"shards":[]`, "/v1/map/check": `"findings":[]`, "/v1/schema/diff": `"findings":[]`,
 	} {
 		got := ask(t, s, request{method: "GET", path: path})
 		if got.status != 200 || !strings.Contains(got.body, list) || strings.Contains(got.body, "null") {

@@ -310,33 +310,70 @@ func (s *Server) getTables(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusOK, api.TableList{MapVersion: m.Version(), Tables: api.DescribeTables(m)})
 }
 
-// declareTable is asked by an operator, who may declare any table.
-func (s *Server) declareTable(w http.ResponseWriter, r *http.Request) error {
-	request, err := decode[api.DeclareTable](r)
+// declareTables is asked by an operator, who may declare any table.
+func (s *Server) declareTables(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.DeclareTables](r)
 	if err != nil {
 		return err
 	}
-	name, err := topology.ParseTableName(request.Name)
-	if err != nil {
-		return invalid(err.Error())
+	tables := make([]control.TableKey, len(request.Tables))
+	for i, t := range request.Tables {
+		name, err := topology.ParseTableName(t.Name)
+		if err != nil {
+			return invalid(err.Error())
+		}
+		tables[i] = control.TableKey{Table: name, Key: t.Key}
 	}
-	var table api.Table
+	var changed api.TablesChanged
 	switch request.Kind {
 	case "", topology.Sharded:
-		table, err = s.config.Cluster.ShardTable(r.Context(), control.ShardTableRequest{
-			Table: name, Key: request.Key, Keyspace: request.Keyspace, ColocateWith: request.ColocateWith,
-			Strategy: string(request.Strategy), UniquePerShard: request.UniquePerShard,
+		changed, err = s.config.Cluster.ShardTables(r.Context(), control.ShardTablesRequest{
+			Tables: tables, Keyspace: request.Keyspace, ColocateWith: request.ColocateWith,
+			Strategy: string(request.Strategy), SplitAt: request.SplitAt, UniquePerShard: request.UniquePerShard,
 		})
 	case topology.Reference:
-		if len(request.Key) > 0 || request.Keyspace != "" || request.ColocateWith != "" || request.Strategy != "" || request.UniquePerShard {
-			return invalid("a reference table has no key and no keyspace, and its unique constraints hold everywhere")
+		var names []topology.TableName
+		if names, err = referenceNames(request, tables); err == nil {
+			changed, err = s.config.Cluster.ReferenceTables(r.Context(), control.TablesRequest{Tables: names})
 		}
-		table, err = s.config.Cluster.ReferenceTable(r.Context(), control.ReferenceTableRequest{Table: name})
 	default:
 		return invalid("kind " + quote(string(request.Kind)) + " is neither sharded nor reference")
 	}
 	if err != nil {
 		return err
 	}
-	return reply(w, http.StatusCreated, table)
+	return reply(w, http.StatusCreated, changed)
+}
+
+// referenceNames refuses what makes no sense for reference tables.
+func referenceNames(request api.DeclareTables, tables []control.TableKey) ([]topology.TableName, error) {
+	given := request.Keyspace != "" || request.ColocateWith != "" || request.Strategy != "" || len(request.SplitAt) > 0 || request.UniquePerShard
+	var names []topology.TableName
+	for _, t := range tables {
+		given = given || len(t.Key) > 0
+		names = append(names, t.Table)
+	}
+	if given {
+		return nil, invalid("a reference table has no key and no keyspace, and its unique constraints hold everywhere")
+	}
+	return names, nil
+}
+
+// undistributeTables is asked by an operator, who may do it to any table.
+func (s *Server) undistributeTables(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.UndistributeTables](r)
+	if err != nil {
+		return err
+	}
+	names := make([]topology.TableName, len(request.Tables))
+	for i, text := range request.Tables {
+		if names[i], err = topology.ParseTableName(text); err != nil {
+			return invalid(err.Error())
+		}
+	}
+	changed, err := s.config.Cluster.UndistributeTables(r.Context(), control.TablesRequest{Tables: names})
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, changed)
 }

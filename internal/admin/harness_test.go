@@ -30,6 +30,10 @@ func (f failing) Status(context.Context) (api.Status, error)      { return api.S
 func (f failing) Map(context.Context) (*topology.Map, error)      { return nil, f.err }
 func (f failing) Create(context.Context) (api.MapChanged, error)  { return api.MapChanged{}, f.err }
 func (f failing) CheckMap(context.Context) ([]api.Finding, error) { return nil, f.err }
+func (f failing) DiffSchema(context.Context) ([]api.Finding, error) {
+	return nil, f.err
+}
+
 func (f failing) Shards(context.Context) ([]api.ShardStatus, error) {
 	return nil, f.err
 }
@@ -62,12 +66,16 @@ func (f failing) DropKeyspace(context.Context, string) (api.MapChanged, error) {
 	return api.MapChanged{}, f.err
 }
 
-func (f failing) ShardTable(context.Context, control.ShardTableRequest) (api.Table, error) {
-	return api.Table{}, f.err
+func (f failing) ShardTables(context.Context, control.ShardTablesRequest) (api.TablesChanged, error) {
+	return api.TablesChanged{}, f.err
 }
 
-func (f failing) ReferenceTable(context.Context, control.ReferenceTableRequest) (api.Table, error) {
-	return api.Table{}, f.err
+func (f failing) ReferenceTables(context.Context, control.TablesRequest) (api.TablesChanged, error) {
+	return api.TablesChanged{}, f.err
+}
+
+func (f failing) UndistributeTables(context.Context, control.TablesRequest) (api.TablesChanged, error) {
+	return api.TablesChanged{}, f.err
 }
 
 var errBroken = errors.New("it is broken")

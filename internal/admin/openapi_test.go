@@ -60,7 +60,7 @@ var answers = map[string]any{
 	"Status": api.Status{}, "StoreStatus": api.StoreStatus{}, "Router": api.Router{}, "RouterList": api.RouterList{},
 	"ShardStatus": api.ShardStatus{}, "ReplicaStatus": api.ReplicaStatus{}, "Connections": api.Connections{}, "ShardList": api.ShardList{}, "ShardChanged": api.ShardChanged{},
 	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
-	"Table": api.Table{}, "TableList": api.TableList{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
+	"Table": api.Table{}, "TablesChanged": api.TablesChanged{}, "TableList": api.TableList{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
 	"Document": topology.Document{}, "ShardSpec": topology.ShardSpec{}, "InstanceSpec": topology.InstanceSpec{}, "KeyspaceSpec": topology.KeyspaceSpec{},
 	"Assignment": topology.Assignment{}, "RangeSpec": topology.RangeSpec{}, "PinSpec": topology.PinSpec{}, "CopySpec": topology.CopySpec{}, "TableSpec": topology.TableSpec{},
 }
@@ -70,12 +70,14 @@ var asked = map[string]struct {
 	form     any
 	required []string
 }{
-	"AddShard":       {api.AddShard{}, []string{"name"}},
-	"UpdateShard":    {api.UpdateShard{}, nil},
-	"CreateKeyspace": {api.CreateKeyspace{}, []string{"name"}},
-	"DeclareTable":   {api.DeclareTable{}, []string{"name"}},
-	"RebuildMap":     {api.RebuildMap{}, nil},
-	"ShardToAsk":     {topology.ShardSpec{}, []string{"primary"}},
+	"AddShard":           {api.AddShard{}, []string{"name"}},
+	"UpdateShard":        {api.UpdateShard{}, nil},
+	"CreateKeyspace":     {api.CreateKeyspace{}, []string{"name"}},
+	"DeclareTables":      {api.DeclareTables{}, []string{"tables"}},
+	"TableKey":           {api.TableKey{}, []string{"name"}},
+	"UndistributeTables": {api.UndistributeTables{}, []string{"tables"}},
+	"RebuildMap":         {api.RebuildMap{}, nil},
+	"ShardToAsk":         {topology.ShardSpec{}, []string{"primary"}},
 }
 
 // plain are schemas of values that are no Go structs.
@@ -286,7 +288,7 @@ func kindOf(t reflect.Type) string {
 		return kindOf(t.Elem())
 	}
 	return map[reflect.Kind]string{
-		reflect.String: openapi3.TypeString, reflect.Bool: openapi3.TypeBoolean, reflect.Int: openapi3.TypeInteger, reflect.Uint64: openapi3.TypeInteger,
+		reflect.String: openapi3.TypeString, reflect.Bool: openapi3.TypeBoolean, reflect.Int: openapi3.TypeInteger, reflect.Int64: openapi3.TypeInteger, reflect.Uint64: openapi3.TypeInteger,
 		reflect.Float64: openapi3.TypeNumber, reflect.Slice: openapi3.TypeArray, reflect.Struct: openapi3.TypeObject, reflect.Map: openapi3.TypeObject,
 	}[t.Kind()]
 }

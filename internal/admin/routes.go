@@ -18,6 +18,11 @@ type route struct {
 	handle func(*Server, http.ResponseWriter, *http.Request) error
 }
 
+// carriesRows says whether the operation copies tables from shard to shard.
+func (r route) carriesRows() bool {
+	return r.method == http.MethodPost && slices.Contains([]string{"/v1/tables", "/v1/tables/undistribute", "/v1/shards"}, r.path)
+}
+
 const (
 	// bodyLimit is plenty for every request but a whole map.
 	bodyLimit = 1 << 20
@@ -48,8 +53,10 @@ func routes() []route {
 		{http.MethodPost, "/v1/keyspaces", false, bodyLimit, (*Server).createKeyspace},
 		{http.MethodGet, "/v1/keyspaces/{name}", false, 0, (*Server).getKeyspace},
 		{http.MethodDelete, "/v1/keyspaces/{name}", false, 0, (*Server).dropKeyspace},
+		{http.MethodGet, "/v1/schema/diff", false, 0, (*Server).diffSchema},
 		{http.MethodGet, "/v1/tables", false, 0, (*Server).getTables},
-		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTable},
+		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTables},
+		{http.MethodPost, "/v1/tables/undistribute", false, bodyLimit, (*Server).undistributeTables},
 	}
 }
 

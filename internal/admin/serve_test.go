@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -186,5 +188,25 @@ func TestAListenerThatFails(t *testing.T) {
 	_ = listener.Close()
 	if err := newServer(t, Config{}).Serve(t.Context(), listener); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("served on a closed listener: %v", err)
+	}
+}
+
+// patient takes longer than an operation may, if it may not carry rows.
+type patient struct{ failing }
+
+func (patient) UndistributeTables(ctx context.Context, _ control.TablesRequest) (api.TablesChanged, error) {
+	select {
+	case <-ctx.Done():
+		return api.TablesChanged{}, ctx.Err()
+	case <-time.After(30 * time.Millisecond):
+		return api.TablesChanged{MapVersion: 7, Tables: []api.Table{}}, nil
+	}
+}
+
+// TestCarryingRowsTakesAsLongAsThereAreRows: other operations end when their time is over.
+func TestCarryingRowsTakesAsLongAsThereAreRows(t *testing.T) {
+	s := newServer(t, Config{Cluster: patient{}, OperationTimeout: time.Millisecond})
+	if got := ask(t, s, request{method: "POST", path: "/v1/tables/undistribute", body: `{"tables": ["x"]}`, header: asJSON}); got.status != 200 || !strings.Contains(got.body, `"map_version":7`) {
+		t.Errorf("answered %d %s", got.status, got.body)
 	}
 }

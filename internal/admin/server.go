@@ -139,11 +139,22 @@ func (s *Server) attempt(r route, w http.ResponseWriter, request *http.Request) 
 	if err := s.guard(r, request); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(request.Context(), s.config.OperationTimeout)
+	ctx, cancel := s.bounded(r, w, request)
 	defer cancel()
 	request = request.WithContext(ctx)
 	request.Body = http.MaxBytesReader(w, request.Body, r.limit)
 	return r.handle(s, w, request)
+}
+
+// bounded limits how long an operation may take, unless it carries rows, which takes as long as there are rows: it ends with who asked.
+func (s *Server) bounded(r route, w http.ResponseWriter, request *http.Request) (context.Context, context.CancelFunc) {
+	if !r.carriesRows() {
+		return context.WithTimeout(request.Context(), s.config.OperationTimeout)
+	}
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil {
+		s.config.Logger.Debug("an answer that takes long will be cut off", "path", request.URL.Path, "error", err)
+	}
+	return context.WithCancel(request.Context())
 }
 
 // recorder remembers what was answered.

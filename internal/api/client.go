@@ -185,9 +185,14 @@ func (c *Client) Tables(ctx context.Context) (TableList, error) {
 	return get[TableList](ctx, c, "/v1/tables")
 }
 
-// DeclareTable makes an empty table sharded, or a reference table.
-func (c *Client) DeclareTable(ctx context.Context, request DeclareTable) (Table, error) {
-	return send[Table](ctx, c, http.MethodPost, "/v1/tables", request)
+// DeclareTables makes tables sharded, or reference tables.
+func (c *Client) DeclareTables(ctx context.Context, request DeclareTables) (TablesChanged, error) {
+	return send[TablesChanged](ctx, c, http.MethodPost, "/v1/tables", request)
+}
+
+// UndistributeTables lets tables be on the home shard alone again.
+func (c *Client) UndistributeTables(ctx context.Context, request UndistributeTables) (TablesChanged, error) {
+	return send[TablesChanged](ctx, c, http.MethodPost, "/v1/tables/undistribute", request)
 }
 
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {

@@ -201,29 +201,48 @@ type Table struct {
 	topology.TableSpec
 	// ColocatedWith are the other tables of its keyspace, by name: rows with equal keys live together.
 	ColocatedWith []string `json:"colocated_with,omitempty"`
-	// MapVersion, KeyspaceCreated and Findings are in the answer to who declared it: the version that has it, whether its
-	// keyspace was made for it, and what a person should know.
-	MapVersion      uint64    `json:"map_version,omitempty"`
-	KeyspaceCreated bool      `json:"keyspace_created,omitempty"`
-	Findings        []Finding `json:"findings,omitempty"`
 }
 
-// DeclareTable asks for an empty table on the home shard to become sharded or a reference table.
-type DeclareTable struct {
+// TableKey names a table and, if it is to be sharded, the columns of its key.
+type TableKey struct {
 	// Name is schema.name, quoted as in SQL; public if it has no schema.
 	Name string `json:"name"`
-	// Kind is sharded if empty, or reference.
-	Kind topology.Kind `json:"kind,omitempty"`
-	// Key has the key's columns, for a sharded table, and so do all that follow.
+	// Key has the key's columns, in the keyspace's order.
 	Key []string `json:"key,omitempty"`
-	// Keyspace to put it in, or ColocateWith, a table whose keyspace it is to share. With neither it shares the default
+}
+
+// DeclareTables asks for tables on the home shard to become sharded or reference tables, all of them or none. What rows they have go along.
+type DeclareTables struct {
+	Tables []TableKey `json:"tables"`
+	// Kind is sharded if empty, or reference. What follows is for sharded tables.
+	Kind topology.Kind `json:"kind,omitempty"`
+	// Keyspace to put them in, or ColocateWith, a table whose keyspace they are to share. With neither each shares the default
 	// keyspace of its key's types, which is made when it is first needed.
 	Keyspace     string `json:"keyspace,omitempty"`
 	ColocateWith string `json:"colocate_with,omitempty"`
-	// Strategy is what the keyspace must have, any if empty.
+	// Strategy is what the keyspace must have, any if empty. A keyspace by range is made if none is named, and split at SplitAt.
 	Strategy topology.Strategy `json:"strategy,omitempty"`
+	SplitAt  []topology.Point  `json:"split_at,omitempty"`
 	// UniquePerShard takes unique constraints that do not contain the key, which then hold on each shard alone.
 	UniquePerShard bool `json:"unique_per_shard,omitempty"`
+}
+
+// UndistributeTables asks for tables to be on the home shard alone again, with all of their rows.
+type UndistributeTables struct {
+	// Tables are names as in [TableKey].
+	Tables []string `json:"tables"`
+}
+
+// TablesChanged is the answer to a change of what tables are.
+type TablesChanged struct {
+	MapVersion uint64 `json:"map_version"`
+	// Tables as they are now; one that is undeclared is single, on the home shard.
+	Tables []Table `json:"tables"`
+	// KeyspacesCreated are the names of the keyspaces that were made for them.
+	KeyspacesCreated []string `json:"keyspaces_created,omitempty"`
+	// RowsMoved is how many rows went to another shard; a row that went to several counts for each.
+	RowsMoved int64     `json:"rows_moved"`
+	Findings  []Finding `json:"findings,omitempty"`
 }
 
 // MapChanged is the answer to a change of the whole map.

@@ -38,6 +38,15 @@ type Config struct {
 	MendInterval time.Duration
 	// RouterPatience is how long declaring a table waits for the routers to hear of it. Default: 5 seconds.
 	RouterPatience time.Duration
+	// Router is the ID of this process's record, in whose name its leader takes holds over. Default: none, and holds of dead
+	// routers stay.
+	Router string
+	// HoldGrace is how long a holder may be without a record before the leader takes its hold over, so that one who lost it for
+	// a moment can come back. Default: 5 seconds.
+	HoldGrace time.Duration
+	// FinishHold finishes or undoes what the holder of tables left when it died, before they are released; DESIGN.md of package
+	// store says what it must see to. An error has it called again later. Default: there is nothing to finish.
+	FinishHold func(context.Context, topology.Hold) error
 	// Share fills in how routers share the connections that a shard allows. Default: nothing is said of it.
 	Share func(*api.Connections)
 	// Logger hears what the loops find. Default: slog.Default().
@@ -56,6 +65,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MendInterval == 0 {
 		c.MendInterval = time.Minute
+	}
+	if c.HoldGrace == 0 {
+		c.HoldGrace = 5 * time.Second
+	}
+	if c.FinishHold == nil {
+		c.FinishHold = func(context.Context, topology.Hold) error { return nil }
 	}
 	if c.Share == nil {
 		c.Share = func(*api.Connections) {}
@@ -103,7 +118,14 @@ const reportAge = time.Minute
 // New returns the operations. Nothing runs until [Cluster.Run].
 func New(config Config) *Cluster {
 	config = config.withDefaults()
-	return &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
+	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
+	c.config.FinishHold = func(ctx context.Context, hold topology.Hold) error {
+		if err := c.finishHold(ctx, hold); err != nil {
+			return err
+		}
+		return config.FinishHold(ctx, hold)
+	}
+	return c
 }
 
 // Run looks at the shards and, while this process leads, keeps their records up to date, until the context ends.
@@ -159,9 +181,11 @@ type inspected struct {
 	spec   topology.ShardSpec
 	report *shard.Report
 	record *shard.Recorded
-	// findings of a look that is for those alone.
-	findings []api.Finding
-	err      error
+	// findings of a look that is for those alone, sequences and prepared transactions of others.
+	findings  []api.Finding
+	sequences []shard.SmallSequence
+	prepared  []string
+	err       error
 }
 
 // maxParallel bounds how many shards are asked at once.

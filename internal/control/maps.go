@@ -349,6 +349,7 @@ func (c *Cluster) CheckMap(ctx context.Context) ([]api.Finding, error) {
 		findings = append(findings, plan.Verify(look.spec.Name, look.record)...)
 	}
 	findings = append(findings, c.checkGuards(ctx, plan, answering)...)
+	findings = append(findings, c.checkPrepared(ctx, m, answering)...)
 	return append(findings, c.compareShards(ctx, m)...), nil
 }
 

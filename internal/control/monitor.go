@@ -184,6 +184,18 @@ func (m *monitor) isBehind(spec topology.ShardSpec, version uint64) bool {
 	return one != nil && one.up && one.health.MapVersion < version
 }
 
+// hasPrepared says whether a declaration of tables has left, or has just now, a prepared transaction on a shard that answers.
+func (m *monitor) hasPrepared() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, one := range m.instances {
+		if one.up && one.health.DeclarationPrepared && !one.health.InRecovery {
+			return true
+		}
+	}
+	return false
+}
+
 // describe fills in how a shard is.
 func (m *monitor) describe(status *api.ShardStatus) {
 	m.mu.Lock()

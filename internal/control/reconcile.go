@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/shard"
@@ -23,7 +24,10 @@ func (c *Cluster) lead(ctx context.Context) {
 			continue
 		}
 		c.config.Logger.Info("this process leads", "token", leadership.Token())
-		c.keepRecords(ctx, leadership)
+		var work sync.WaitGroup
+		work.Go(func() { c.keepRecords(ctx, leadership) })
+		work.Go(func() { c.keepHolds(ctx, leadership) })
+		work.Wait()
 		resign(leadership, c)
 	}
 }
@@ -66,15 +70,30 @@ func (c *Cluster) keepRecords(ctx context.Context, leadership *store.Leadership)
 		select {
 		case <-changed:
 		case <-again.C:
+			c.resolvePrepared(ctx)
 		case <-mend.C:
 			if m := follower.Map(); m != nil {
 				c.mendAll(ctx, m, told)
+				if err := c.refillNumbers(ctx, m); err != nil && ctx.Err() == nil {
+					c.config.Logger.Warn("sequences could not be looked after; they go on counting as far as they can", "error", err)
+				}
 			}
 		case <-leadership.Done():
 			return
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// resolvePrepared finishes declarations of which something is prepared and nobody is at work any more.
+func (c *Cluster) resolvePrepared(ctx context.Context) {
+	if !c.monitor.hasPrepared() {
+		return
+	}
+	err := c.resolveDeclarations(ctx)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errStillDeclaring) {
+		c.config.Logger.Warn("a declaration of tables that was left behind is not resolved yet; trying on", "error", err)
 	}
 }
 

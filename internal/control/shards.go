@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -90,7 +89,7 @@ var examined = []string{
 	"version", "settings", "privileges", "encoding", "collation", "time zones", "hash functions", "tables", "other shards",
 }
 
-// admit checks the server, installs what a shard needs, claims it, changes the map and records it.
+// admit checks the server, installs what a shard needs, claims it, gives it the cluster's tables, changes the map and records it.
 func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.ShardSpec) (api.ShardChanged, error) {
 	report, findings, err := c.examine(ctx, m, spec)
 	if err != nil {
@@ -100,18 +99,10 @@ func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.Shar
 	if m, err = c.config.Store.Map(ctx); err != nil {
 		return api.ShardChanged{}, err
 	}
-	err = c.connected(ctx, spec, func(ctx context.Context, s session) error {
-		if _, _, err := shard.Install(ctx, s); err != nil {
-			return fmt.Errorf("prepare shard %s: %w", spec.Name, err)
-		}
-		return shard.Claim(ctx, s, m.Cluster(), spec, m)
-	})
-	if err != nil {
+	if err := c.claim(ctx, m, spec); err != nil {
 		return api.ShardChanged{}, err
 	}
-	next, err := c.change(ctx, func(*topology.Map) ([]topology.Change, error) {
-		return []topology.Change{topology.AddShard(spec)}, nil
-	})
+	next, err := c.furnish(ctx, spec)
 	if err != nil {
 		return api.ShardChanged{}, err
 	}
@@ -121,6 +112,16 @@ func (c *Cluster) admit(ctx context.Context, m *topology.Map, spec topology.Shar
 		findings = append(findings, notRecorded(spec.Name, err))
 	}
 	return api.ShardChanged{MapVersion: next.Version(), Shard: added, Checked: examined, Findings: findings}, nil
+}
+
+// claim installs what a shard needs, and makes the database the cluster's.
+func (c *Cluster) claim(ctx context.Context, m *topology.Map, spec topology.ShardSpec) error {
+	return c.connected(ctx, spec, func(ctx context.Context, s session) error {
+		if _, _, err := shard.Install(ctx, s); err != nil {
+			return fmt.Errorf("prepare shard %s: %w", spec.Name, err)
+		}
+		return shard.Claim(ctx, s, m.Cluster(), spec, m)
+	})
 }
 
 func notRecorded(name string, err error) api.Finding {
@@ -153,13 +154,6 @@ func (c *Cluster) examine(ctx context.Context, m *topology.Map, spec topology.Sh
 		if findings[i].Shard == "" {
 			findings[i].Shard = spec.Name
 		}
-	}
-	if slices.ContainsFunc(m.Tables(), func(t *topology.Table) bool { return t.Kind() == topology.Reference }) {
-		findings = append(findings, api.Finding{
-			Severity: api.Warning, Code: "reference_tables", Shard: spec.Name,
-			Message: "the cluster has reference tables, which are not copied to the new shard by themselves yet",
-			Hint:    "Copy them before anything is assigned to the shard.",
-		})
 	}
 	return report, findings, refuse(findings, "shard %s cannot be added as it is", spec.Name)
 }
@@ -195,9 +189,10 @@ func (c *Cluster) examineReplicas(ctx context.Context, spec topology.ShardSpec, 
 // RemoveShard takes a shard that has nothing out of the map, and gives its database back.
 func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChanged, error) {
 	var removed topology.ShardSpec
+	var wasHome bool
 	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
 		if s := m.Shard(name); s != nil {
-			removed = s.Spec()
+			removed, wasHome = s.Spec(), s == m.Home()
 			if s == m.Home() && m.ShardCount() > 1 {
 				return nil, &topology.InUseError{Kind: "shard", Name: name, By: "it is the home shard, which has the tables that nobody declared; remove the others first"}
 			}
@@ -211,6 +206,16 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 	// The map has changed: what follows is done even if the caller has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
+	if !wasHome { // which has the tables that nobody declared, and all rows of the others
+		err = c.connected(ctx, removed, func(ctx context.Context, s session) error { return shard.DropTables(ctx, s, next, name) })
+		if err != nil {
+			changed.Findings = append(changed.Findings, api.Finding{
+				Severity: api.Warning, Code: "tables_left", Shard: name,
+				Message: fmt.Sprintf("the shard is out of the map, but its copies of the cluster's tables are still there: %v", err),
+				Hint:    "Look at them before the database is used elsewhere, then drop them.",
+			})
+		}
+	}
 	err = c.connected(ctx, removed, func(ctx context.Context, s session) error { return shard.Release(ctx, s, next.Cluster()) })
 	if err != nil {
 		changed.Findings = append(changed.Findings, api.Finding{

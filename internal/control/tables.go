@@ -12,44 +12,78 @@ import (
 	"github.com/cleavedb/cleave/placement/key"
 )
 
-// ShardTableRequest asks for an empty table on the home shard to be sharded.
-type ShardTableRequest struct {
+// TableKey names a table and the columns of its key, in the keyspace's order.
+type TableKey struct {
 	Table topology.TableName
-	// Key has the key's columns, in the keyspace's order.
-	Key []string
-	// Keyspace to put it in, or ColocateWith, a table whose keyspace it is to share. With neither it shares the default
+	Key   []string
+}
+
+// ShardTablesRequest asks for tables on the home shard to be sharded, all of them or none.
+type ShardTablesRequest struct {
+	Tables []TableKey
+	// Keyspace to put them in, or ColocateWith, a table whose keyspace they are to share. With neither each shares the default
 	// keyspace of its key's types, which is made when it is first needed.
 	Keyspace, ColocateWith string
-	// Strategy is what the keyspace must have. Default: any.
+	// Strategy is what the keyspace must have. Default: any. A range keyspace is made if none is named, and split at SplitAt.
 	Strategy string
+	SplitAt  []topology.Point
 	// UniquePerShard takes unique constraints that do not contain the key, which then hold on each shard alone.
 	UniquePerShard bool
-	// Role is who asks: it must own the table, or be a superuser. Default: an operator, who may.
+	// Role is who asks: it must own the tables, or be a superuser. Default: an operator, who may.
 	Role string
+	// Progress hears how far it is, if it takes long. Default: nobody does, only the log.
+	Progress func(string)
 }
 
-// ReferenceTableRequest asks for an empty table on the home shard to be copied to every shard.
-type ReferenceTableRequest struct {
-	Table topology.TableName
-	// Role is who asks: it must own the table, or be a superuser. Default: an operator, who may.
+// TablesRequest asks for tables to become reference tables, or to be on the home shard alone, all of them or none.
+type TablesRequest struct {
+	Tables []topology.TableName
+	// Role is who asks: it must own the tables, or be a superuser. Default: an operator, who may.
 	Role string
+	// Progress hears how far it is, if it takes long. Default: nobody does, only the log.
+	Progress func(string)
 }
 
-// ShardTable makes an empty table on the home shard a sharded one: other shards get it too, and each takes the rows that it
-// owns and no others. What stands in the way is a [pgerr.Error]; when the answer comes, all that is said of it holds, and
-// nothing has happened if it is an error, except that an outcome may be unknown (see [store.ErrOutcomeUnknown]).
-func (c *Cluster) ShardTable(ctx context.Context, request ShardTableRequest) (api.Table, error) {
-	return c.declare(ctx, request.Table, request.Role, func(m *topology.Map, d *shard.Definition) (declared, error) {
-		return c.shardedAs(m, d, request)
+// ShardTables makes tables on the home shard sharded ones: other shards get them too, each row goes to the shard that owns its key, and
+// each shard takes the rows that it owns and no others. What stands in the way is a [pgerr.Error]; when the answer comes, all that is said
+// of it holds, and nothing has happened if it is an error, except that an outcome may be unknown (see [store.ErrOutcomeUnknown]).
+func (c *Cluster) ShardTables(ctx context.Context, request ShardTablesRequest) (api.TablesChanged, error) {
+	d := declaration{kind: topology.Sharded, role: request.Role, progress: request.Progress}
+	for _, t := range request.Tables {
+		d.tables = append(d.tables, t.Table)
+	}
+	d.decide = func(m *topology.Map, definitions shard.Definitions) ([]topology.Change, error) {
+		return shardedAs(m, definitions, request)
+	}
+	return c.declare(ctx, d)
+}
+
+// ReferenceTables makes tables on the home shard reference tables: every shard gets a copy.
+func (c *Cluster) ReferenceTables(ctx context.Context, request TablesRequest) (api.TablesChanged, error) {
+	return c.declare(ctx, declaration{
+		kind: topology.Reference, tables: slices.Clone(request.Tables), role: request.Role, progress: request.Progress, decide: referencesAs,
 	})
 }
 
-// ReferenceTable makes an empty table on the home shard a reference table: every shard gets it.
-func (c *Cluster) ReferenceTable(ctx context.Context, request ReferenceTableRequest) (api.Table, error) {
-	return c.declare(ctx, request.Table, request.Role, func(m *topology.Map, d *shard.Definition) (declared, error) {
-		spec := topology.TableSpec{Name: request.Table.String(), Kind: topology.Reference}
-		return declared{table: topology.SetTable(spec)}, d.CheckForeignKeys(m, "", nil)
-	})
+func referencesAs(_ *topology.Map, definitions shard.Definitions) ([]topology.Change, error) {
+	changes := make([]topology.Change, len(definitions))
+	for i, t := range definitions {
+		changes[i] = topology.SetTable(topology.TableSpec{Name: t.Table.String(), Kind: topology.Reference})
+	}
+	return changes, nil
+}
+
+// UndistributeTables lets tables be on the home shard alone again, with all of their rows.
+func (c *Cluster) UndistributeTables(ctx context.Context, request TablesRequest) (api.TablesChanged, error) {
+	return c.declare(ctx, declaration{back: true, tables: slices.Clone(request.Tables), role: request.Role, progress: request.Progress, decide: undeclaredAs})
+}
+
+func undeclaredAs(_ *topology.Map, definitions shard.Definitions) ([]topology.Change, error) {
+	changes := make([]topology.Change, len(definitions))
+	for i, t := range definitions {
+		changes[i] = topology.DropTable(t.Table.String())
+	}
+	return changes, nil
 }
 
 // Tables returns the tables of the map that this process works with.
@@ -60,55 +94,86 @@ func (c *Cluster) Tables() []api.Table {
 	return nil
 }
 
-// declared is what becomes of a table: a change of the map, and one that makes its keyspace if there is none yet.
-type declared struct{ keyspace, table topology.Change }
-
-// shardedAs chooses the keyspace and sees whether the table fits.
-func (c *Cluster) shardedAs(m *topology.Map, d *shard.Definition, request ShardTableRequest) (declared, error) {
-	types, err := d.KeyTypes(request.Key)
-	if err != nil {
-		return declared{}, err
-	}
-	if !request.UniquePerShard {
-		if err := d.CheckUnique(request.Key); err != nil {
-			return declared{}, err
+// shardedAs chooses each table's keyspace and sees whether it fits.
+func shardedAs(m *topology.Map, definitions shard.Definitions, request ShardTablesRequest) ([]topology.Change, error) {
+	var changes []topology.Change
+	for _, t := range request.Tables {
+		at := slices.IndexFunc(definitions, func(d *shard.Definition) bool { return d.Table == t.Table })
+		types, err := definitions[at].KeyTypes(t.Key)
+		if err != nil {
+			return nil, err
 		}
+		if !request.UniquePerShard {
+			if err := definitions[at].CheckUnique(t.Key); err != nil {
+				return nil, err
+			}
+		}
+		sofar, err := m.Next(changes...)
+		if err != nil {
+			return nil, invalidUnlessTyped(err)
+		}
+		name, create, err := keyspaceFor(sofar, request, shard.KeyFamilies(types))
+		if err != nil {
+			return nil, err
+		}
+		if create != nil {
+			changes = append(changes, create)
+		}
+		changes = append(changes, topology.SetTable(topology.TableSpec{Name: t.Table.String(), Kind: topology.Sharded, Keyspace: name, Key: t.Key}))
 	}
-	name, create, err := c.keyspaceFor(m, request, shard.KeyFamilies(types))
-	if err != nil {
-		return declared{}, err
-	}
-	if err := d.CheckForeignKeys(m, name, request.Key); err != nil {
-		return declared{}, err
-	}
-	spec := topology.TableSpec{Name: request.Table.String(), Kind: topology.Sharded, Keyspace: name, Key: request.Key}
-	return declared{keyspace: create, table: topology.SetTable(spec)}, nil
+	return changes, nil
 }
 
 // keyspaceFor returns the name of the keyspace, and how to create it if it is to be.
-func (c *Cluster) keyspaceFor(m *topology.Map, request ShardTableRequest, types []key.Type) (name string, create topology.Change, err error) {
+func keyspaceFor(m *topology.Map, request ShardTablesRequest, types []key.Type) (name string, create topology.Change, err error) {
 	if name, err = namedKeyspace(m, request); err != nil {
 		return "", nil, err
 	}
+	byRange := request.Strategy == string(topology.ByRange)
+	switch request.Strategy {
+	case "", string(topology.ByHash), string(topology.ByRange):
+	default:
+		return "", nil, pgerr.New(pgerr.InvalidParameterValue, "strategy %q is not known", request.Strategy).WithHint("It is hash or range.")
+	}
 	if name == "" {
-		name = defaultKeyspace(types)
+		name = defaultKeyspace(types, byRange)
 	}
 	k := m.Keyspace(name)
 	switch {
+	case k != nil && len(request.SplitAt) > 0 && !sameSplit(k, request.SplitAt):
+		return "", nil, pgerr.New(pgerr.InvalidParameterValue, "keyspace %q is there already, and is not split at these points", name).
+			WithHint("Leave the points out, or make another keyspace with: cleave keyspace create NAME --strategy range --key %s --split-at VALUE; then name it.", typeList(types, ","))
 	case k != nil:
 		return name, nil, checkFit(k, request, types)
 	case request.Keyspace != "":
 		return "", nil, pgerr.New(pgerr.UndefinedObject, "keyspace %q does not exist", name).WithHint("Create it with: cleave keyspace create %s --key %s", name, typeList(types, ","))
-	case request.Strategy != "" && request.Strategy != string(topology.ByHash):
-		return "", nil, pgerr.New(pgerr.InvalidParameterValue, "a keyspace that is made by itself hashes, and strategy %q was asked for", request.Strategy).
-			WithHint("Create the keyspace first, for example: cleave keyspace create NAME --strategy range --key %s --split-at VALUE; then name it.", typeList(types, ","))
 	}
-	create, err = createDefault(m, name, types)
+	create, err = createDefault(m, name, types, byRange, request.SplitAt)
 	return name, create, err
 }
 
+// sameSplit says whether a keyspace by range begins a range at each of these points and nowhere else.
+func sameSplit(k *topology.Keyspace, points []topology.Point) bool {
+	if k.Strategy() != topology.ByRange || k.RangeCount() != len(points)+1 {
+		return false
+	}
+	var have []string
+	for r := range k.Ranges() {
+		if point, err := k.Texts(r.Key.Lo); err == nil && len(point) > 0 {
+			have = append(have, point.String())
+		}
+	}
+	want := make([]string, len(points))
+	for i, p := range points {
+		want[i] = p.String()
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	return slices.Equal(have, want)
+}
+
 // namedKeyspace returns the keyspace that was named, itself or by a table of it, empty if none was.
-func namedKeyspace(m *topology.Map, request ShardTableRequest) (string, error) {
+func namedKeyspace(m *topology.Map, request ShardTablesRequest) (string, error) {
 	if request.ColocateWith == "" {
 		return request.Keyspace, nil
 	}
@@ -127,7 +192,12 @@ func namedKeyspace(m *topology.Map, request ShardTableRequest) (string, error) {
 }
 
 // defaultKeyspace is named after the types, so that tables with keys of the same types live together unless told otherwise.
-func defaultKeyspace(types []key.Type) string { return "default_" + typeList(types, "_") }
+func defaultKeyspace(types []key.Type, byRange bool) string {
+	if byRange {
+		return "default_range_" + typeList(types, "_")
+	}
+	return "default_" + typeList(types, "_")
+}
 
 func typeList(types []key.Type, separator string) string {
 	names := make([]string, len(types))
@@ -138,7 +208,7 @@ func typeList(types []key.Type, separator string) string {
 }
 
 // checkFit sees whether a table with a key of these types can be in the keyspace.
-func checkFit(k *topology.Keyspace, request ShardTableRequest, types []key.Type) error {
+func checkFit(k *topology.Keyspace, request ShardTablesRequest, types []key.Type) error {
 	switch {
 	case k.Strategy() == topology.BySchema:
 		return pgerr.New(pgerr.InvalidParameterValue, "keyspace %q places whole schemas, not rows of single tables", k.Name())
@@ -152,14 +222,26 @@ func checkFit(k *topology.Keyspace, request ShardTableRequest, types []key.Type)
 	return nil
 }
 
-func createDefault(m *topology.Map, name string, types []key.Type) (topology.Change, error) {
-	seed, err := seedOf("")
-	if err != nil {
-		return nil, err
-	}
+// createDefault makes a keyspace whose slots are dealt to all shards; one by range is split where it was said, or not at all yet.
+func createDefault(m *topology.Map, name string, types []key.Type, byRange bool, points []topology.Point) (topology.Change, error) {
 	names := make([]string, len(types))
 	for i, t := range types {
 		names[i] = t.String()
+	}
+	if byRange {
+		spec := topology.NewKeyspaceSpec(name, topology.ByRange, 0, names...)
+		var err error
+		if spec.Ranges, err = m.Split(names, points); err != nil {
+			return nil, pgerr.New(pgerr.InvalidParameterValue, "%v", err)
+		}
+		return topology.CreateKeyspace(spec), nil
+	}
+	if len(points) > 0 {
+		return nil, pgerr.New(pgerr.InvalidParameterValue, "only a keyspace by range is split at keys").WithHint("Say strategy => 'range', or leave the points out.")
+	}
+	seed, err := seedOf("")
+	if err != nil {
+		return nil, err
 	}
 	spec := topology.NewKeyspaceSpec(name, topology.ByHash, seed, names...)
 	if spec.Ranges, spec.Assignment, err = m.Assign(topology.Assignment{Algorithm: defaultAlgorithm}); err != nil {

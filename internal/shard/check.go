@@ -202,6 +202,9 @@ const dropHint = "look with \\dt cleave.* that it has no table of yours, then DR
 func (f *findings) checkTables(r *Report, m *topology.Map) {
 	var known, unknown []string
 	for _, name := range r.Tables {
+		if r.isLeft(m, name) {
+			continue // and is made anew
+		}
 		if m != nil && inMap(m, name) {
 			known = append(known, name.String())
 		} else {
@@ -216,6 +219,11 @@ func (f *findings) checkTables(r *Report, m *topology.Map) {
 		f.warning("other_tables", fmt.Sprintf("the database has %d tables that are not part of the cluster: %s", len(unknown), some(unknown)),
 			"They stay as they are; who reads them through the cluster does not find them until they are made part of it.")
 	}
+}
+
+// isLeft says whether a table was left by somebody who was about to add the shard, and did not come to the end.
+func (r *Report) isLeft(m *topology.Map, name topology.TableName) bool {
+	return m != nil && m.Table(name.Schema, name.Name) != nil && r.Identity != nil && r.Identity.Cluster == m.Cluster() && r.Identity.MapVersion == 0 && slices.Contains(r.Guarded, name)
 }
 
 // inMap says whether the map has the table itself or places its schema.

@@ -33,9 +33,20 @@ type Definition struct {
 	Columns       []Column     `json:"columns"`
 	Constraints   []Constraint `json:"constraints"`
 	Indexes       []Index      `json:"indexes"`
+	// Persistence is p, or u for an unlogged table, as in the catalogue.
+	Persistence string `json:"persistence"`
+	// RowSecurity: the policies hold; ForceRowSecurity: for the owner too.
+	RowSecurity      bool        `json:"row_security"`
+	ForceRowSecurity bool        `json:"force_row_security"`
+	Policies         []Policy    `json:"policies"`
+	Triggers         []Trigger   `json:"triggers"`
+	Statistics       []Statistic `json:"statistics"`
+	// Sequences are those that its columns own.
+	Sequences []Sequence `json:"sequences"`
 	// Schema is that of the table, made on other shards if they do not have it.
 	Schema SchemaOwner `json:"-"`
 	facts  tableFacts
+	needs  needs
 }
 
 // Grant is a privilege, of a table, a column or a schema.
@@ -95,6 +106,35 @@ type Index struct {
 	Valid      bool     `json:"valid"`
 }
 
+// Policy of row-level security.
+type Policy struct {
+	Name       string `json:"name"`
+	Permissive bool   `json:"permissive"`
+	Command    string `json:"command"` // r, a, w, d or *, as in the catalogue
+	// Roles are quoted; PUBLIC is everybody.
+	Roles   []string `json:"roles"`
+	Using   string   `json:"using"`
+	Check   string   `json:"check"`
+	Comment string   `json:"comment"`
+}
+
+// Trigger of a table, as PostgreSQL prints it.
+type Trigger struct {
+	Name       string `json:"name"`
+	Definition string `json:"definition"`
+	Enabled    string `json:"enabled"` // O, D, R or A, as in the catalogue
+	Comment    string `json:"comment"`
+}
+
+// Statistic is an extended statistics object, as PostgreSQL prints it.
+type Statistic struct {
+	Name       string `json:"name"` // quoted, with its schema
+	Definition string `json:"definition"`
+	Owner      string `json:"owner"`
+	Target     int    `json:"target"`
+	Comment    string `json:"comment"`
+}
+
 // SchemaOwner is what a schema is made with.
 type SchemaOwner struct {
 	Owner  string  `json:"owner"`
@@ -103,23 +143,31 @@ type SchemaOwner struct {
 
 // tableFacts are what stands in the way of declaring a table.
 type tableFacts struct {
-	Kind          string   `json:"kind"`
-	Persistence   string   `json:"persistence"`
-	Partition     bool     `json:"partition"`
-	Inherits      bool     `json:"inherits"`
-	Typed         bool     `json:"typed"`
-	AccessMethod  string   `json:"access_method"`
-	Tablespace    bool     `json:"tablespace"`
-	RowSecurity   bool     `json:"row_security"`
-	Rules         []string `json:"rules"`
-	Triggers      []string `json:"triggers"`
-	Statistics    []string `json:"statistics"`
-	Publications  []string `json:"publications"`
-	Labels        bool     `json:"labels"`
-	Referenced    []string `json:"referenced"` // tables with foreign keys to it
-	Strange       []string `json:"strange"`    // things of a user's that it is made of
-	DefaultGrants bool     `json:"default_grants"`
-	Extension     string   `json:"extension"`
+	Kind          string      `json:"kind"`
+	Partition     bool        `json:"partition"`
+	Inherits      bool        `json:"inherits"`
+	Typed         bool        `json:"typed"`
+	AccessMethod  string      `json:"access_method"`
+	Tablespace    bool        `json:"tablespace"`
+	Rules         []string    `json:"rules"`
+	Publications  []string    `json:"publications"`
+	Labels        bool        `json:"labels"`
+	Referenced    []reference `json:"referenced"`
+	DefaultGrants bool        `json:"default_grants"`
+	Extension     string      `json:"extension"`
+	// Parts are the table itself, its indexes, defaults, constraints, triggers, policies and statistics.
+	Parts []objectID `json:"parts"`
+}
+
+// reference is a foreign key of another table to this one.
+type reference struct {
+	Schema     string `json:"schema"`
+	Table      string `json:"table"`
+	Constraint string `json:"constraint"`
+}
+
+func (r reference) table() topology.TableName {
+	return topology.TableName{Schema: r.Schema, Name: r.Table}
 }
 
 // Describe reads a table's definition. A table that is not there is an error with SQLSTATE 42P01.
@@ -127,7 +175,7 @@ func Describe(ctx context.Context, on querier, table topology.TableName) (*Defin
 	d, err := describe(ctx, on, table)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, pgerr.New(pgerr.UndefinedTable, "relation %q does not exist", table.String()).
-			WithHint("Create it first; a table is declared after it was created, while it is empty.")
+			WithHint("Create it first; a table is declared after it was created.")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the definition of table %s: %w", table, err)
@@ -148,6 +196,7 @@ func describe(ctx context.Context, on querier, table topology.TableName) (*Defin
 		into  any
 	}{
 		{tableQuery, d}, {factsQuery, &d.facts}, {columnsQuery, &d.Columns}, {constraintsQuery, &d.Constraints}, {indexesQuery, &d.Indexes}, {schemaQuery, &d.Schema},
+		{policiesQuery, &d.Policies}, {triggersQuery, &d.Triggers}, {statisticsQuery, &d.Statistics}, {sequencesQuery, &d.Sequences},
 	} {
 		var content []byte
 		if err := on.QueryRow(ctx, part.query, oid).Scan(&content); err != nil {
@@ -158,6 +207,9 @@ func describe(ctx context.Context, on querier, table topology.TableName) (*Defin
 		}
 	}
 	d.DefaultGrants = d.facts.DefaultGrants
+	if d.needs, err = findNeeds(ctx, on, d.facts.Parts); err != nil {
+		return nil, err
+	}
 	return d, nil
 }
 
@@ -173,6 +225,7 @@ func grantsOf(list string) string {
 var (
 	tableQuery = `
 		SELECT json_build_object('owner', pg_get_userbyid(c.relowner), 'comment', coalesce(obj_description(c.oid, 'pg_class'), ''),
+			'persistence', c.relpersistence, 'row_security', c.relrowsecurity, 'force_row_security', c.relforcerowsecurity,
 			'options', coalesce(to_json(c.reloptions), '[]'),
 			'toast_options', coalesce((SELECT to_json(t.reloptions) FROM pg_class t WHERE t.oid = c.reltoastrelid), '[]'),
 			'identity', c.relreplident,
@@ -182,7 +235,7 @@ var (
 		FROM pg_class c WHERE c.oid = $1`
 
 	columnsQuery = `
-		SELECT coalesce(json_agg(json_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'type_oid', a.atttypid::bigint,
+		SELECT coalesce(json_agg(json_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'type_oid', CASE WHEN a.atttypid < 16384 THEN a.atttypid::bigint ELSE 0 END,
 			'collation', CASE WHEN a.attcollation <> t.typcollation THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END,
 			'plain', a.attcollation = 0 OR co.collisdeterministic AND co.oid < 16384,
 			'not_null', a.attnotnull, 'default', coalesce(pg_get_expr(d.adbin, d.adrelid), ''), 'generated', a.attgenerated, 'identity', a.attidentity,
@@ -218,36 +271,50 @@ var (
 		SELECT json_build_object('owner', pg_get_userbyid(n.nspowner), 'grants', ` + grantsOf("n.nspacl") + `)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1`
 
-	// Whatever has no pinned place in the catalogue and is neither a part of the table, nor its schema, nor the target of a
-	// foreign key, nor a sequence, of which the columns tell, is a user's: a type, a function, an operator …
+	policiesQuery = `
+		SELECT coalesce(json_agg(json_build_object('name', p.polname, 'permissive', p.polpermissive, 'command', p.polcmd,
+			'roles', (SELECT json_agg(CASE r.oid WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(r.oid)) END ORDER BY pg_get_userbyid(r.oid) COLLATE "C") FROM unnest(p.polroles) AS r (oid)),
+			'using', coalesce(pg_get_expr(p.polqual, p.polrelid), ''), 'check', coalesce(pg_get_expr(p.polwithcheck, p.polrelid), ''),
+			'comment', coalesce(obj_description(p.oid, 'pg_policy'), '')) ORDER BY p.polname COLLATE "C"), '[]')
+		FROM pg_policy p WHERE p.polrelid = $1`
+
+	triggersQuery = `
+		SELECT coalesce(json_agg(json_build_object('name', t.tgname, 'definition', pg_get_triggerdef(t.oid), 'enabled', t.tgenabled,
+			'comment', coalesce(obj_description(t.oid, 'pg_trigger'), '')) ORDER BY t.tgname COLLATE "C"), '[]')
+		FROM pg_trigger t WHERE t.tgrelid = $1 AND ` + usersTrigger
+
+	statisticsQuery = `
+		SELECT coalesce(json_agg(json_build_object('name', quote_ident(n.nspname) || '.' || quote_ident(s.stxname), 'definition', pg_get_statisticsobjdef(s.oid),
+			'owner', pg_get_userbyid(s.stxowner), 'target', coalesce((to_jsonb(s) ->> 'stxstattarget')::int, -1),
+			'comment', coalesce(obj_description(s.oid, 'pg_statistic_ext'), '')) ORDER BY n.nspname COLLATE "C", s.stxname COLLATE "C"), '[]')
+		FROM pg_statistic_ext s JOIN pg_namespace n ON n.oid = s.stxnamespace WHERE s.stxrelid = $1`
+
 	factsQuery = `
-		WITH parts (class, id) AS (
-			SELECT 'pg_class'::regclass, $1::oid
-			UNION ALL SELECT 'pg_class', indexrelid FROM pg_index WHERE indrelid = $1
-			UNION ALL SELECT 'pg_attrdef', oid FROM pg_attrdef WHERE adrelid = $1
-			UNION ALL SELECT 'pg_constraint', oid FROM pg_constraint WHERE conrelid = $1)
-		SELECT json_build_object('kind', c.relkind, 'persistence', c.relpersistence, 'partition', c.relispartition, 'typed', c.reloftype <> 0,
+		SELECT json_build_object('kind', c.relkind, 'partition', c.relispartition, 'typed', c.reloftype <> 0,
 			'inherits', EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid),
 			'access_method', coalesce((SELECT amname FROM pg_am WHERE oid = c.relam), ''),
 			'tablespace', c.reltablespace <> 0 OR EXISTS (SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = c.oid AND x.reltablespace <> 0),
-			'row_security', c.relrowsecurity OR c.relforcerowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid),
 			'rules', (SELECT coalesce(json_agg(rulename), '[]') FROM pg_rewrite WHERE ev_class = c.oid),
-			'triggers', (SELECT coalesce(json_agg(t.tgname ORDER BY t.tgname), '[]') FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-				WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND p.pronamespace IS DISTINCT FROM (SELECT oid FROM pg_namespace WHERE nspname = 'cleave')),
-			'statistics', (SELECT coalesce(json_agg(stxname), '[]') FROM pg_statistic_ext WHERE stxrelid = c.oid),
 			'publications', (SELECT coalesce(json_agg(p.pubname), '[]') FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid WHERE r.prrelid = c.oid),
 			'labels', EXISTS (SELECT FROM pg_seclabel WHERE classoid = 'pg_class'::regclass AND objoid = c.oid),
-			'referenced', (SELECT coalesce(json_agg(DISTINCT conrelid::regclass::text), '[]') FROM pg_constraint WHERE confrelid = c.oid AND conrelid <> c.oid AND contype = 'f'),
-			'strange', (SELECT coalesce(json_agg(DISTINCT pg_describe_object(d.refclassid, d.refobjid, 0)), '[]') FROM pg_depend d JOIN parts p ON d.classid = p.class AND d.objid = p.id
-				WHERE d.refobjid >= 16384 AND d.refclassid <> 'pg_namespace'::regclass
-				AND NOT EXISTS (SELECT FROM parts o WHERE o.class = d.refclassid AND o.id = d.refobjid)
-				AND NOT (d.refclassid = 'pg_class'::regclass AND (
-					EXISTS (SELECT FROM pg_constraint f WHERE f.conrelid = $1 AND f.contype = 'f' AND d.refobjid IN (f.confrelid, f.conindid))
-					OR EXISTS (SELECT FROM pg_class s WHERE s.oid = d.refobjid AND s.relkind = 'S')))),
+			'referenced', (SELECT coalesce(json_agg(json_build_object('schema', n.nspname, 'table', o.relname, 'constraint', f.conname) ORDER BY n.nspname, o.relname, f.conname), '[]')
+				FROM pg_constraint f JOIN pg_class o ON o.oid = f.conrelid JOIN pg_namespace n ON n.oid = o.relnamespace
+				WHERE f.confrelid = c.oid AND f.conrelid <> c.oid AND f.contype = 'f'),
 			'default_grants', c.relacl IS NULL,
-			'extension', coalesce((SELECT pg_describe_object(refclassid, refobjid, 0) FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype = 'e'), ''))
+			'extension', coalesce((SELECT pg_describe_object(refclassid, refobjid, 0) FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype = 'e'), ''),
+			'parts', (SELECT json_agg(json_build_object('class', p.class, 'id', p.id)) FROM (
+				SELECT 'pg_class', c.oid::bigint
+				UNION ALL SELECT 'pg_class', indexrelid::bigint FROM pg_index WHERE indrelid = c.oid
+				UNION ALL SELECT 'pg_attrdef', oid::bigint FROM pg_attrdef WHERE adrelid = c.oid
+				UNION ALL SELECT 'pg_constraint', oid::bigint FROM pg_constraint WHERE conrelid = c.oid AND contype <> 't'
+				UNION ALL SELECT 'pg_trigger', t.oid::bigint FROM pg_trigger t WHERE t.tgrelid = c.oid AND ` + usersTrigger + `
+				UNION ALL SELECT 'pg_policy', oid::bigint FROM pg_policy WHERE polrelid = c.oid
+				UNION ALL SELECT 'pg_statistic_ext', oid::bigint FROM pg_statistic_ext WHERE stxrelid = c.oid) AS p (class, id)))
 		FROM pg_class c WHERE c.oid = $1`
 )
+
+// usersTrigger is true for a trigger t that is neither PostgreSQL's nor a guard's.
+const usersTrigger = `NOT t.tgisinternal AND NOT EXISTS (SELECT FROM pg_proc p WHERE p.oid = t.tgfoid AND p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'cleave'))`
 
 // columnNames is SQL for the names of columns that an array of numbers names.
 func columnNames(table, numbers string) string {
@@ -266,6 +333,9 @@ func (d *Definition) differsFrom(other *Definition) []string {
 		{"the owner", d.Owner, other.Owner}, {"the privileges", d.Grants, other.Grants}, {"the comment", d.Comment, other.Comment},
 		{"the storage parameters", slices.Concat(d.Options, d.ToastOptions), slices.Concat(other.Options, other.ToastOptions)},
 		{"the replica identity", d.Identity + d.IdentityIndex, other.Identity + other.IdentityIndex}, {"the clustering", d.ClusterIndex, other.ClusterIndex},
+		{"being unlogged", d.Persistence, other.Persistence}, {"the triggers", d.Triggers, other.Triggers}, {"the statistics", d.Statistics, other.Statistics},
+		{"row-level security", []any{d.RowSecurity, d.ForceRowSecurity, d.Policies}, []any{other.RowSecurity, other.ForceRowSecurity, other.Policies}},
+		{"the sequences", d.Sequences, other.Sequences},
 	} {
 		if !equalJSON(part.a, part.b) {
 			parts = append(parts, part.name)
@@ -280,6 +350,17 @@ func (d *Definition) roles(withSchema bool) []string {
 	grants := slices.Clone(d.Grants)
 	for _, c := range d.Columns {
 		grants = append(grants, c.Grants...)
+	}
+	for _, s := range d.Sequences {
+		grants = append(grants, s.Grants...)
+	}
+	for _, p := range d.Policies {
+		for _, r := range p.Roles {
+			grants = append(grants, Grant{To: r})
+		}
+	}
+	for _, s := range d.Statistics {
+		roles = append(roles, sqltext.QuoteIdentifier(s.Owner))
 	}
 	if withSchema {
 		roles = append(roles, sqltext.QuoteIdentifier(d.Schema.Owner))

@@ -38,8 +38,9 @@ func (d *Definition) unsupported(what, hint string) error {
 	return e
 }
 
-// CheckCarried refuses tables with anything that other shards would not get exactly as it is.
-func (d *Definition) CheckCarried() error {
+// CheckCarried refuses tables with anything that other shards would not get exactly as it is. It is asked which tables are the same on
+// every shard.
+func (d *Definition) CheckCarried(isReference func(topology.TableName) bool, sharded bool) error {
 	if err := d.checkKind(); err != nil {
 		return err
 	}
@@ -48,27 +49,26 @@ func (d *Definition) CheckCarried() error {
 		names      []string
 		what, hint string
 	}{
-		{f.Triggers, "It has triggers, which are not carried over to other shards: %s.", "Drop them; a trigger runs on one shard alone and would not see the rows of the others."},
 		{f.Rules, "It has rules, which are not carried over to other shards: %s.", "Drop them."},
-		{f.Strange, "It is made of things that other shards may not have, or have differently: %s.", "Use PostgreSQL's own types, functions and collations."},
-		{f.Statistics, "It has extended statistics, which are not carried over to other shards: %s.", "Drop them."},
 		{f.Publications, "It is in publications, which would publish the rows of one shard alone: %s.", "Take it out of them."},
-		{f.Referenced, "Other tables have foreign keys to it: %s.", "Drop those foreign keys, shard this table, then the others."},
 	} {
 		if len(obstacle.names) > 0 {
 			return d.unsupported(fmt.Sprintf(obstacle.what, some(obstacle.names)), obstacle.hint)
 		}
 	}
-	if f.RowSecurity {
-		return d.unsupported("It has row-level security, which is not carried over to other shards.", "Disable it and drop its policies.")
-	}
 	if f.Labels {
 		return d.unsupported("It has a security label, which is not carried over to other shards.", "Take the label off.")
 	}
-	if err := d.checkParts(); err != nil {
-		return err
+	for _, check := range []func() error{
+		d.checkParts, d.checkGrants,
+		func() error { return d.checkNeeds(isReference) },
+		func() error { return d.checkSequences(sharded) },
+	} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
-	return d.checkGrants()
+	return nil
 }
 
 // checkKind is about what sort of relation it is.
@@ -85,10 +85,8 @@ func (d *Definition) checkKind() error {
 		return d.unsupported("It inherits from another table, or another one from it.", "Undo it with: ALTER TABLE … NO INHERIT …")
 	case f.Typed:
 		return d.unsupported("Its columns are those of a type.", fmt.Sprintf("Undo it with: ALTER TABLE %s NOT OF", d.Table))
-	case f.Persistence == "t":
+	case d.Persistence == "t":
 		return d.unsupported("It is temporary: only one session sees it.", "")
-	case f.Persistence == "u":
-		return d.unsupported("It is unlogged, so its rows could not be moved to another shard.", fmt.Sprintf("ALTER TABLE %s SET LOGGED", d.Table))
 	case f.AccessMethod != "heap":
 		return d.unsupported(fmt.Sprintf("It is kept by the access method %s.", f.AccessMethod), "Use heap, the usual one.")
 	case f.Tablespace:
@@ -99,15 +97,15 @@ func (d *Definition) checkKind() error {
 	return nil
 }
 
-// checkParts is about columns and indexes.
+// checkParts is about columns, indexes and triggers.
 func (d *Definition) checkParts() error {
 	for _, c := range d.Columns {
 		switch {
-		case c.Identity != "" || c.Sequence != "":
-			return d.unsupported(fmt.Sprintf("Column %q takes its values from a sequence. Every shard would have its own, and they would give the same numbers.", c.Name),
-				fmt.Sprintf("Use a uuid with DEFAULT gen_random_uuid(), or a bigint that the application makes; then ALTER TABLE %s ALTER COLUMN %s %s.", d.Table, sqltext.QuoteIdentifier(c.Name), dropSequence(c)))
 		case c.Generated != "" && c.Generated != "s":
 			return d.unsupported(fmt.Sprintf("Column %q is generated when it is read.", c.Name), "Make it a stored one.")
+		case !c.Plain && strings.Contains(c.Collation, ".") && !strings.HasPrefix(c.Collation, "pg_catalog."):
+			return d.unsupported(fmt.Sprintf("Column %q has the collation %s, which is a user's: other shards may sort differently by it.", c.Name, c.Collation),
+				fmt.Sprintf("Give it another one: ALTER TABLE %s ALTER COLUMN %s TYPE %s COLLATE \"default\"", d.Table, sqltext.QuoteIdentifier(c.Name), c.Type))
 		}
 	}
 	for _, i := range d.Indexes {
@@ -115,14 +113,13 @@ func (d *Definition) checkParts() error {
 			return d.unsupported(fmt.Sprintf("Index %q is not valid.", i.Name), "Drop it, or: REINDEX INDEX "+sqltext.QuoteIdentifier(i.Name))
 		}
 	}
-	return nil
-}
-
-func dropSequence(c Column) string {
-	if c.Identity != "" {
-		return "DROP IDENTITY"
+	for _, t := range d.Triggers {
+		if t.Enabled == "A" || t.Enabled == "R" {
+			return d.unsupported(fmt.Sprintf("Trigger %q fires for replicated rows, so moving rows between shards would run it.", t.Name),
+				fmt.Sprintf("ALTER TABLE %s ENABLE TRIGGER %s", d.Table, sqltext.QuoteIdentifier(t.Name)))
+		}
 	}
-	return "DROP DEFAULT"
+	return nil
 }
 
 // checkGrants is about privileges that somebody else than the owner has given: only that role could give them again.
@@ -212,49 +209,73 @@ func containsAll(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(one string) bool { return !slices.Contains(all, one) })
 }
 
-// CheckForeignKeys refuses foreign keys to rows that may be on another shard. A reference table has no key and no keyspace.
-func (d *Definition) CheckForeignKeys(m *topology.Map, keyspace string, columns []string) error {
+// CheckForeignKeys refuses foreign keys of the table, and to it, whose rows may be on different shards. The map has the table already as it
+// is to be.
+func (d *Definition) CheckForeignKeys(m *topology.Map) error {
+	own := m.Table(d.Table.Schema, d.Table.Name)
 	for _, c := range d.Constraints {
 		if c.Kind != "f" {
 			continue
 		}
-		if why := d.foreignKeyObstacle(c, m, keyspace, columns); why != "" {
-			target := topology.TableName{Schema: c.TargetSchema, Name: c.TargetTable}
+		target := topology.TableName{Schema: c.TargetSchema, Name: c.TargetTable}
+		if why := foreignKeyObstacle(own, m.Table(target.Schema, target.Name), c); why != "" {
 			return pgerr.New(pgerr.FeatureNotSupported, "foreign key %q of table %s cannot be kept", c.Name, d.Table).
 				WithDetail("It refers to table %s, and %s.", target, why).
-				WithHint("Shard that table first, by the columns that the foreign key refers to, or make it a reference table; or drop the foreign key.")
+				WithHint("Declare that table before or in the same call, by the columns that the foreign key refers to, or make it a reference table; or: ALTER TABLE %s DROP CONSTRAINT %s", d.Table, sqltext.QuoteIdentifier(c.Name))
+		}
+	}
+	if own == nil || own.Kind() != topology.Sharded {
+		return nil // who refers to it finds all rows on the home shard
+	}
+	for _, r := range d.facts.Referenced {
+		if from := m.Table(r.Schema, r.Table); from == nil || from.Kind() != topology.Sharded {
+			return pgerr.New(pgerr.FeatureNotSupported, "foreign key %q of table %s cannot be kept", r.Constraint, r.table()).
+				WithDetail("It refers to table %s, whose rows would be on several shards, while those of %s are not.", d.Table, r.table()).
+				WithHint("Shard that table in the same call, or: ALTER TABLE %s DROP CONSTRAINT %s", r.table(), sqltext.QuoteIdentifier(r.Constraint))
 		}
 	}
 	return nil
 }
 
-// foreignKeyObstacle says why a row and the one that it refers to may be on different shards.
-func (d *Definition) foreignKeyObstacle(c Constraint, m *topology.Map, keyspace string, columns []string) string {
-	sharded := keyspace != ""
-	targetKeyspace, targetKey := keyspace, columns
-	if self := c.TargetSchema == d.Table.Schema && c.TargetTable == d.Table.Name; !self {
-		target := m.Table(c.TargetSchema, c.TargetTable)
-		switch {
-		case target == nil || target.Kind() == topology.Single:
-			return "which is neither sharded nor a reference table"
-		case target.Kind() == topology.Reference:
-			return ""
+// foreignKeyObstacle says why a row and the one that it refers to may be on different shards. A table that is nil is on the home shard alone.
+func foreignKeyObstacle(own, target *topology.Table, c Constraint) string {
+	kind := func(t *topology.Table) topology.Kind {
+		if t == nil {
+			return topology.Single
 		}
-		targetKeyspace, targetKey = target.Keyspace().Name(), target.KeyColumns()
-	} else if !sharded {
-		return ""
+		return t.Kind()
 	}
 	switch {
-	case !sharded:
+	case kind(target) == topology.Reference:
+		return ""
+	case kind(own) == topology.Single && kind(target) == topology.Single:
+		return ""
+	case kind(target) == topology.Single:
+		return "which is neither sharded nor a reference table"
+	case kind(own) != topology.Sharded:
 		return "which is sharded: the row may be on another shard"
-	case targetKeyspace != keyspace:
-		return fmt.Sprintf("which is in another keyspace, %s: its row may be on another shard", targetKeyspace)
+	case target.Keyspace() != own.Keyspace():
+		return fmt.Sprintf("which is in another keyspace, %s: its row may be on another shard", target.Keyspace().Name())
 	}
-	for i, column := range columns {
+	targetKey := target.KeyColumns()
+	for i, column := range own.KeyColumns() {
 		at := slices.Index(c.Columns, column)
 		if at < 0 || c.TargetColumns[at] != targetKey[i] {
 			return fmt.Sprintf("it does not pair the shard key's column %q with %q there: the row may be on another shard", column, targetKey[i])
 		}
 	}
 	return ""
+}
+
+// CheckUndeclared refuses to let the table be on the home shard alone while a table that stays declared refers to it, or it to a sharded one.
+// The map has it no more.
+func (d *Definition) CheckUndeclared(m *topology.Map) error {
+	for _, r := range d.facts.Referenced {
+		if from := m.Table(r.Schema, r.Table); from != nil && from.Kind() != topology.Single {
+			return pgerr.New(pgerr.FeatureNotSupported, "table %s is needed by foreign key %q of table %s", d.Table, r.Constraint, r.table()).
+				WithDetail("That table is on every shard, and the rows that it refers to would be on one.").
+				WithHint("Name both tables in the same call, or: ALTER TABLE %s DROP CONSTRAINT %s", r.table(), sqltext.QuoteIdentifier(r.Constraint))
+		}
+	}
+	return d.CheckForeignKeys(m)
 }

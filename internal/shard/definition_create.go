@@ -14,43 +14,98 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// Ensure makes the table on a shard of this name as the definition says, or takes over one that is there, equal and empty:
-// an earlier attempt has left it. Anything else of that name is an error.
-func (d *Definition) Ensure(ctx context.Context, tx pgx.Tx, shard string) error {
-	there, err := describe(ctx, tx, d.Table)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		err = d.create(ctx, tx, shard)
-	case err == nil:
-		err = d.takeOver(ctx, tx, there, shard)
+// Definitions are tables that are carried over together, because they refer to each other.
+type Definitions []*Definition
+
+// Create makes the tables on a shard of this name without rows, and without what is better made when the rows are there: [Definitions.Complete] does
+// that. A table of the same name that is equal and empty is replaced; anything else of that name is an error.
+func (s Definitions) Create(ctx context.Context, tx pgx.Tx, shard string) error {
+	if err := s.clearPlace(ctx, tx, shard); err != nil {
+		return err
 	}
-	var known *pgerr.Error
-	if err != nil && !errors.As(err, &known) {
-		return fmt.Errorf("create table %s on shard %q: %w", d.Table, shard, err)
+	for _, d := range s {
+		if err := d.create(ctx, tx, shard); err != nil {
+			return d.failed(err, shard)
+		}
 	}
-	return err
+	return nil
 }
 
-func (d *Definition) takeOver(ctx context.Context, tx pgx.Tx, there *Definition, shard string) error {
+// Complete makes what the tables lack, foreign keys last, reads them back and compares.
+func (s Definitions) Complete(ctx context.Context, tx pgx.Tx, shard string) error {
+	for _, part := range []func(*Definition) []string{(*Definition).afterRows, (*Definition).foreignKeys, (*Definition).behaviour} {
+		for _, d := range s {
+			if err := executeAll(ctx, tx, part(d)); err != nil {
+				return d.failed(err, shard)
+			}
+		}
+	}
+	for _, d := range s {
+		if err := d.compare(ctx, tx, shard); err != nil {
+			return d.failed(err, shard)
+		}
+	}
+	return nil
+}
+
+// failed says where and with what, unless the error is for a client already.
+func (d *Definition) failed(err error, shard string) error {
+	var known *pgerr.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return fmt.Errorf("create table %s on shard %q: %w", d.Table, shard, err)
+}
+
+// clearPlace drops tables that are in the way, all together, if they are equal and empty.
+func (s Definitions) clearPlace(ctx context.Context, tx pgx.Tx, shard string) error {
+	var there []string
+	for _, d := range s {
+		found, err := describe(ctx, tx, d.Table)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue
+		}
+		if err == nil {
+			err = d.mayReplace(ctx, tx, found, shard)
+		}
+		if err != nil {
+			return d.failed(err, shard)
+		}
+		there = append(there, d.Table.String())
+	}
+	if len(there) == 0 {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "DROP TABLE "+list(there)); err != nil {
+		return pgerr.New(pgerr.ObjectNotInPrerequisite, "shard %q has tables of the same names that cannot be replaced: %s", shard, list(there)).
+			WithDetail("%v", err).WithHint("Look at them there, then drop or rename them and try again.")
+	}
+	return nil
+}
+
+func (d *Definition) mayReplace(ctx context.Context, tx pgx.Tx, there *Definition, shard string) error {
 	taken := pgerr.New(pgerr.ObjectNotInPrerequisite, "shard %q has another relation named %s", shard, d.Table).
 		WithHint("Look at it there, then drop or rename it and try again.")
 	if there.facts.Kind != "r" {
 		return taken.WithDetail("It is not an ordinary table.")
 	}
-	if err := LockTable(ctx, tx, d.Table); err != nil {
+	if err := lockTable(ctx, tx, d.Table, "ACCESS EXCLUSIVE"); err != nil {
 		return err
 	}
 	if differing := d.differsFrom(there); len(differing) > 0 {
 		return taken.WithDetail("It differs from the one on the home shard in %s.", strings.Join(differing, ", "))
 	}
-	empty, err := IsEmpty(ctx, tx, d.Table)
-	if err == nil && !empty {
+	var empty bool
+	if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM ONLY "+d.Table.String()+")").Scan(&empty); err != nil {
+		return err
+	}
+	if !empty {
 		return taken.WithDetail("It has rows.")
 	}
-	return err
+	return nil
 }
 
-// create makes the table, reads it back and compares.
+// create makes the table and what it needs.
 func (d *Definition) create(ctx context.Context, tx pgx.Tx, shard string) error {
 	newSchema, err := d.lacksSchema(ctx, tx)
 	if err != nil {
@@ -59,15 +114,19 @@ func (d *Definition) create(ctx context.Context, tx pgx.Tx, shard string) error 
 	if err := d.checkRoles(ctx, tx, shard, newSchema); err != nil {
 		return err
 	}
-	statements := d.statements()
 	if newSchema {
-		statements = append(d.schemaStatements(), statements...)
-	}
-	for _, sql := range statements {
-		if _, err := tx.Exec(ctx, sql); err != nil {
+		if err := executeAll(ctx, tx, schemaStatements(d.Table.Schema, d.Schema)); err != nil {
 			return err
 		}
 	}
+	if err := d.needs.ensure(ctx, tx, shard); err != nil {
+		return err
+	}
+	return executeAll(ctx, tx, d.beforeRows())
+}
+
+// compare reads back what was made.
+func (d *Definition) compare(ctx context.Context, tx pgx.Tx, shard string) error {
 	made, err := describe(ctx, tx, d.Table)
 	if err != nil {
 		return err
@@ -100,9 +159,9 @@ func (d *Definition) checkRoles(ctx context.Context, tx pgx.Tx, shard string, ne
 		WithHint("Create it there, with the same attributes and the same password as on the home shard.")
 }
 
-func (d *Definition) schemaStatements() []string {
-	name := sqltext.QuoteIdentifier(d.Table.Schema)
-	return append([]string{fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", name, sqltext.QuoteIdentifier(d.Schema.Owner))}, grantStatements("SCHEMA "+name, "", d.Schema.Grants)...)
+func schemaStatements(schema string, owner SchemaOwner) []string {
+	name := sqltext.QuoteIdentifier(schema)
+	return append([]string{fmt.Sprintf("CREATE SCHEMA %s AUTHORIZATION %s", name, sqltext.QuoteIdentifier(owner.Owner))}, grantStatements("SCHEMA "+name, "", owner.Grants)...)
 }
 
 // grantStatements grants what is not there by itself; columns is a list in parentheses, or nothing.
@@ -118,16 +177,30 @@ func grantStatements(on, columns string, grants []Grant) []string {
 	return statements
 }
 
-// statements make the table in an existing schema.
-func (d *Definition) statements() []string {
-	name := d.Table.String()
-	statements := []string{d.createTable(), fmt.Sprintf("ALTER TABLE %s OWNER TO %s", name, sqltext.QuoteIdentifier(d.Owner))}
-	for _, c := range d.Columns {
-		statements = append(statements, c.statements(name)...)
+// beforeRows make the table in an existing schema, as far as rows need it.
+func (d *Definition) beforeRows() []string {
+	var statements []string
+	for _, s := range d.Sequences {
+		statements = append(statements, s.statements()...)
 	}
+	statements = append(statements, d.createTable(), fmt.Sprintf("ALTER TABLE %s OWNER TO %s", d.Table, sqltext.QuoteIdentifier(d.Owner)))
+	for _, s := range d.Sequences {
+		statements = append(statements, s.ownerStatements(d)...)
+	}
+	for _, c := range d.Columns {
+		statements = append(statements, c.statements(d.Table.String())...)
+	}
+	return statements
+}
+
+// afterRows are indexes and constraints, which are made faster when the rows are there, and all that does not matter for rows.
+func (d *Definition) afterRows() []string {
+	name := d.Table.String()
+	var statements []string
 	for _, c := range d.Constraints {
-		statements = append(statements, fmt.Sprintf("ALTER TABLE ONLY %s ADD CONSTRAINT %s %s", name, sqltext.QuoteIdentifier(c.Name), c.Definition))
-		statements = append(statements, commentOn(fmt.Sprintf("CONSTRAINT %s ON %s", sqltext.QuoteIdentifier(c.Name), name), c.Comment)...)
+		if c.Kind != "f" {
+			statements = append(statements, d.constraintStatements(c)...)
+		}
 	}
 	for _, i := range d.Indexes {
 		statements = append(statements, i.statements(d.Table)...)
@@ -137,10 +210,81 @@ func (d *Definition) statements() []string {
 		statements = append(statements, fmt.Sprintf("REVOKE ALL ON TABLE %s FROM PUBLIC, %s", name, sqltext.QuoteIdentifier(d.Owner)))
 		statements = append(statements, grantStatements("TABLE "+name, "", d.Grants)...)
 	}
+	for _, c := range d.Columns {
+		statements = append(statements, grantStatements("TABLE "+name, " ("+sqltext.QuoteIdentifier(c.Name)+")", c.Grants)...)
+	}
 	if d.ClusterIndex != "" {
 		statements = append(statements, fmt.Sprintf("ALTER TABLE %s CLUSTER ON %s", name, sqltext.QuoteIdentifier(d.ClusterIndex)))
 	}
-	return append(statements, d.identityStatements()...)
+	statements = append(statements, d.identityStatements()...)
+	for _, s := range d.Statistics {
+		statements = append(statements, s.statements()...)
+	}
+	return statements
+}
+
+func (d *Definition) constraintStatements(c Constraint) []string {
+	name := sqltext.QuoteIdentifier(c.Name)
+	return append([]string{fmt.Sprintf("ALTER TABLE ONLY %s ADD CONSTRAINT %s %s", d.Table, name, c.Definition)},
+		commentOn(fmt.Sprintf("CONSTRAINT %s ON %s", name, d.Table), c.Comment)...)
+}
+
+func (d *Definition) foreignKeys() []string {
+	var statements []string
+	for _, c := range d.Constraints {
+		if c.Kind == "f" {
+			statements = append(statements, d.constraintStatements(c)...)
+		}
+	}
+	return statements
+}
+
+// behaviour is what happens when somebody uses the table: triggers and policies.
+func (d *Definition) behaviour() []string {
+	var statements []string
+	for _, t := range d.Triggers {
+		name := sqltext.QuoteIdentifier(t.Name)
+		statements = append(statements, t.Definition)
+		if t.Enabled == "D" {
+			statements = append(statements, fmt.Sprintf("ALTER TABLE %s DISABLE TRIGGER %s", d.Table, name))
+		}
+		statements = append(statements, commentOn(fmt.Sprintf("TRIGGER %s ON %s", name, d.Table), t.Comment)...)
+	}
+	for _, p := range d.Policies {
+		statements = append(statements, p.statements(d.Table)...)
+	}
+	if d.RowSecurity {
+		statements = append(statements, fmt.Sprintf("ALTER TABLE %s ENABLE ROW LEVEL SECURITY", d.Table))
+	}
+	if d.ForceRowSecurity {
+		statements = append(statements, fmt.Sprintf("ALTER TABLE %s FORCE ROW LEVEL SECURITY", d.Table))
+	}
+	return statements
+}
+
+func (p Policy) statements(table topology.TableName) []string {
+	name := sqltext.QuoteIdentifier(p.Name)
+	kind := "RESTRICTIVE"
+	if p.Permissive {
+		kind = "PERMISSIVE"
+	}
+	command := map[string]string{"r": "SELECT", "a": "INSERT", "w": "UPDATE", "d": "DELETE", "*": "ALL"}[p.Command]
+	sql := fmt.Sprintf("CREATE POLICY %s ON %s AS %s FOR %s TO %s", name, table, kind, command, list(p.Roles))
+	if p.Using != "" {
+		sql += " USING (" + p.Using + ")"
+	}
+	if p.Check != "" {
+		sql += " WITH CHECK (" + p.Check + ")"
+	}
+	return append([]string{sql}, commentOn(fmt.Sprintf("POLICY %s ON %s", name, table), p.Comment)...)
+}
+
+func (s Statistic) statements() []string {
+	statements := []string{s.Definition, fmt.Sprintf("ALTER STATISTICS %s OWNER TO %s", s.Name, sqltext.QuoteIdentifier(s.Owner))}
+	if s.Target >= 0 {
+		statements = append(statements, fmt.Sprintf("ALTER STATISTICS %s SET STATISTICS %d", s.Name, s.Target))
+	}
+	return append(statements, commentOn("STATISTICS "+s.Name, s.Comment)...)
 }
 
 func (d *Definition) identityStatements() []string {
@@ -154,9 +298,13 @@ func (d *Definition) identityStatements() []string {
 func (d *Definition) createTable() string {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {
-		columns[i] = c.sql()
+		columns[i] = c.sql(d.identitySQL(c))
 	}
-	sql := fmt.Sprintf("CREATE TABLE %s (%s)", d.Table, strings.Join(columns, ", "))
+	kind := "TABLE"
+	if d.Persistence == "u" {
+		kind = "UNLOGGED TABLE"
+	}
+	sql := fmt.Sprintf("CREATE %s %s (%s)", kind, d.Table, strings.Join(columns, ", "))
 	options := slices.Clone(d.Options)
 	for _, o := range d.ToastOptions {
 		options = append(options, "toast."+o)
@@ -177,7 +325,7 @@ func optionList(options []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-func (c Column) sql() string {
+func (c Column) sql(identity string) string {
 	sql := sqltext.QuoteIdentifier(c.Name) + " " + c.Type
 	if c.Compression != "" {
 		sql += " COMPRESSION " + map[string]string{"p": "pglz", "l": "lz4"}[c.Compression]
@@ -191,6 +339,7 @@ func (c Column) sql() string {
 	case c.Default != "":
 		sql += " DEFAULT " + c.Default
 	}
+	sql += identity
 	if c.NotNull {
 		sql += " NOT NULL"
 	}
@@ -212,8 +361,7 @@ func (c Column) statements(table string) []string {
 	if len(c.Options) > 0 {
 		alter("SET (%s)", optionList(c.Options))
 	}
-	statements = append(statements, commentOn(fmt.Sprintf("COLUMN %s.%s", table, sqltext.QuoteIdentifier(c.Name)), c.Comment)...)
-	return append(statements, grantStatements("TABLE "+table, " ("+sqltext.QuoteIdentifier(c.Name)+")", c.Grants)...)
+	return append(statements, commentOn(fmt.Sprintf("COLUMN %s.%s", table, sqltext.QuoteIdentifier(c.Name)), c.Comment)...)
 }
 
 // statements make an index, unless its constraint has made it already.
@@ -234,18 +382,4 @@ func commentOn(what, comment string) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("COMMENT ON %s IS %s", what, sqltext.QuoteLiteral(comment))}
-}
-
-// LockTable keeps everybody from writing to a table until the transaction ends. It does not wait long at a time, because all
-// who come later wait behind it.
-func LockTable(ctx context.Context, tx pgx.Tx, table topology.TableName) error {
-	return lockTable(ctx, tx, table, "SHARE ROW EXCLUSIVE")
-}
-
-// IsEmpty says whether a table has no rows.
-func IsEmpty(ctx context.Context, on querier, table topology.TableName) (empty bool, err error) {
-	if err := on.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM ONLY "+table.String()+")").Scan(&empty); err != nil {
-		return false, fmt.Errorf("see whether table %s is empty: %w", table, err)
-	}
-	return empty, nil
 }

@@ -14,14 +14,15 @@
 //     for all of its shards.
 //   - Guards stand on the tables and refuse rows that the shard does not own: Record makes them, [Plan.CheckGuards] looks
 //     at them, [Plan.Mend] mends them. [HelloSQL] is how a router introduces itself, so that they let it write.
-//   - [Describe] reads the definition of a table, [Definition.Ensure] makes it on another shard.
+//   - [Describe] reads the definition of a table with all that it is made of, and [Definitions] makes tables on another shard, each
+//     [Part] of the rows with its condition. [Note] is what the home shard keeps of a declaration while it is under way.
 //   - [Ping] is the cheap look of a monitor.
 //
 // # What it does not do
 //
 // It does not know etcd and decides nothing: package control does both, in the order that DESIGN.md gives. It never
-// changes a map, which package topology defines. Of the user's tables it touches those that are declared, and changes no row
-// of any. Statements of clients do not pass here.
+// changes a map, which package topology defines. Of the user's tables it touches those that are declared, and of their rows
+// it deletes what went to another shard. Statements of clients do not pass here.
 //
 // # Guarantees
 //

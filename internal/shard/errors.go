@@ -165,6 +165,7 @@ const (
 	codeUndefinedSchema = "3F000"
 	codeStillInUse      = "2BP01"
 	codeLockTimeout     = "55P03"
+	codeUndefinedObject = "42704"
 )
 
 // explainRefusal is about servers that refused the log-in with a word of their own.

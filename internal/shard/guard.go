@@ -74,11 +74,10 @@ func strangers() triggerDraft {
 	}
 }
 
-// referenceGuard lets nobody write to one copy of a table that has several.
+// referenceGuard lets nobody but routers write to a table that has several copies, and them only where they know of it.
 func referenceGuard(table topology.TableName, shards int) guard {
 	trigger := strangers()
 	if shards > 1 {
-		trigger.when = "FOR EACH STATEMENT WHEN (current_setting('" + RouterParameter + "', true) IS DISTINCT FROM '" + ByHand + "')"
 		trigger.function = "refuse_reference_write"
 	}
 	return guardDraft{table: table, triggers: []triggerDraft{trigger}}.finish()
@@ -185,10 +184,15 @@ func (o ownership) pinLook(columns []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return fmt.Sprintf("\tSELECT p.here INTO pinned FROM cleave.guard_pins p\n\t\tWHERE p.keyspace OPERATOR(pg_catalog.=) %s AND p.hash OPERATOR(pg_catalog.=) %s AND p.key OPERATOR(pg_catalog.=) ARRAY[%s];\n\tIF FOUND THEN\n\t\tbelongs := pinned;\n\tEND IF;\n",
+		sqltext.QuoteLiteral(o.keyspace.Name()), hash, list(o.sent(columns))), nil
+}
+
+// sent are the columns in the form in which PostgreSQL sends their values.
+func (o ownership) sent(columns []string) []string {
 	sent := make([]string, len(columns))
 	for i, c := range familyCasts(o.keyspace, columns) {
 		sent[i] = sentSQL(families(o.keyspace)[i], c)
 	}
-	return fmt.Sprintf("\tSELECT p.here INTO pinned FROM cleave.guard_pins p\n\t\tWHERE p.keyspace OPERATOR(pg_catalog.=) %s AND p.hash OPERATOR(pg_catalog.=) %s AND p.key OPERATOR(pg_catalog.=) ARRAY[%s];\n\tIF FOUND THEN\n\t\tbelongs := pinned;\n\tEND IF;\n",
-		sqltext.QuoteLiteral(o.keyspace.Name()), hash, list(sent)), nil
+	return sent
 }

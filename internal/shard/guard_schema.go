@@ -91,6 +91,29 @@ const strangersAskedInFunction = `
 	END
 	$refuse$;`
 
+// referencesWrittenByRouters lets routers write to reference tables, which they do on every shard in one transaction. What a trigger or
+// the action of a foreign key writes happens on one shard alone, as far as anybody here can tell.
+const referencesWrittenByRouters = `
+	CREATE OR REPLACE FUNCTION cleave.refuse_reference_write() RETURNS trigger
+	LANGUAGE plpgsql AS $refuse$
+	DECLARE
+		router text := pg_catalog.current_setting('cleave.router', true);
+	BEGIN
+		IF router OPERATOR(pg_catalog.=) 'by hand' OR router OPERATOR(pg_catalog.<>) '' AND pg_catalog.pg_trigger_depth() OPERATOR(pg_catalog.=) 1 THEN
+			RETURN NULL;
+		END IF;
+		IF router OPERATOR(pg_catalog.<>) '' THEN
+			RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = pg_catalog.format('reference table %I.%I cannot be written to by a trigger or by the action of a foreign key', TG_TABLE_SCHEMA, TG_TABLE_NAME),
+				DETAIL = 'Every shard has a copy of it, and this write would reach one of them.',
+				HINT = 'Write to the reference table itself, which reaches every copy.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;
+		END IF;
+		RAISE EXCEPTION USING ERRCODE = 'CL002', MESSAGE = pg_catalog.format('table %I.%I is part of a cluster and cannot be written to past its router', TG_TABLE_SCHEMA, TG_TABLE_NAME),
+			DETAIL = 'This session is connected to one shard, which has one of several copies.',
+			HINT = 'Connect to the router. To write to this copy alone, as a superuser or for the control plane, first run: SET cleave.router = ''by hand''',
+			SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;
+	END
+	$refuse$;`
+
 // guardFunctions are the functions that the step makes, as PostgreSQL names them.
 var guardFunctions = []Object{
 	{Kind: "function", Name: "cleave.hello(pg_catalog.text,bigint,pg_catalog.text,pg_catalog.name)"},

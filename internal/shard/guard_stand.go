@@ -316,29 +316,39 @@ func dropAllGuards(ctx context.Context, tx pgx.Tx) error {
 	return dropUnused(ctx, tx, guardFunctionPrefix+"[0-9a-f]{16}")
 }
 
-const (
-	// lockPatience is how long a lock is waited for at a time: whoever comes after waits behind this one, so not long.
-	lockPatience = "50ms"
-	// lockAttempts with growing pauses in between come to about five seconds.
-	lockAttempts = 8
+// patience is how often and how long at a time a lock is waited for.
+type patience struct {
+	wait     string
+	attempts int
+}
+
+var (
+	// brief is for tables in use: whoever comes after waits behind this one, so not long. With growing pauses it comes to about five seconds.
+	brief = patience{"50ms", 8}
+	// thorough is for tables that routers keep off. It waits for longer than a second at a time, after which the server lets an autovacuum give way.
+	thorough = patience{"2s", 3}
 )
 
 // lockTable takes a lock that running statements may stand in the way of.
 func lockTable(ctx context.Context, tx pgx.Tx, table topology.TableName, mode string) error {
+	return lockPatiently(ctx, tx, table, mode, brief)
+}
+
+func lockPatiently(ctx context.Context, tx pgx.Tx, table topology.TableName, mode string, p patience) error {
 	pause := 20 * time.Millisecond
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginFunc(ctx, tx, func(point pgx.Tx) error {
-			_, err := point.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%s'; LOCK TABLE ONLY %s IN %s MODE; SET LOCAL lock_timeout TO DEFAULT", lockPatience, table, mode))
+			_, err := point.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%s'; LOCK TABLE ONLY %s IN %s MODE; SET LOCAL lock_timeout TO DEFAULT", p.wait, table, mode))
 			return err
 		})
 		var refused *pgconn.PgError
 		if err == nil || !errors.As(err, &refused) || refused.Code != codeLockTimeout {
 			return err
 		}
-		if attempt == lockAttempts {
+		if attempt == p.attempts {
 			return pgerr.New(codeLockTimeout, "table %s is in use", table).
 				WithDetail("A transaction has used it for longer than this could wait, which is a few seconds.").
-				WithHint("Try again when it has ended; pg_stat_activity shows who it is.")
+				WithHint("Try again when it has ended; pg_stat_activity and pg_prepared_xacts show who it is.")
 		}
 		select {
 		case <-time.After(pause):

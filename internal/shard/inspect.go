@@ -34,6 +34,8 @@ type Report struct {
 	// Tables are the user's, without those of extensions and without partitions.
 	Tables []topology.TableName
 	Schema Schema
+	// Guarded are those of them that have a guard.
+	Guarded []topology.TableName
 	// Identity is whom the database belongs to, nil if nobody has claimed it or it cannot be read.
 	Identity *Identity
 	// TimeZones is a digest of the offsets of all time zones at many instants.
@@ -183,7 +185,13 @@ func inspectTables(ctx context.Context, conn *pgx.Conn, r *Report) error {
 	if err != nil {
 		return err
 	}
-	r.Tables, err = pgx.CollectRows(rows, pgx.RowToStructByPos[topology.TableName])
+	if r.Tables, err = pgx.CollectRows(rows, pgx.RowToStructByPos[topology.TableName]); err != nil {
+		return err
+	}
+	standing, err := standingGuards(ctx, conn)
+	for table := range standing {
+		r.Guarded = append(r.Guarded, table)
+	}
 	return err
 }
 

@@ -76,6 +76,27 @@ var steps = []step{
 		tablesNamed("keyspaces", "ranges", "pins", "tables")},
 	{"hello and guards", helloAndGuards, append(tablesNamed("guard_pins"), guardFunctions...)},
 	{"strangers are asked in the function", strangersAskedInFunction, nil},
+	{"declarations under way", `
+		CREATE TABLE cleave.declarations (
+			id      text PRIMARY KEY,
+			version bigint NOT NULL,
+			tables  jsonb NOT NULL,
+			hold    text NOT NULL,
+			state   text NOT NULL CHECK (state IN ('pending', 'decided', 'undone')),
+			at      timestamptz NOT NULL DEFAULT now()
+		);
+		COMMENT ON TABLE cleave.declarations IS 'on the home shard: what becomes of which tables in declarations that are under way, or were undone';
+		REVOKE ALL ON cleave.declarations FROM PUBLIC;`,
+		tablesNamed("declarations")},
+	{"routers write to reference tables", referencesWrittenByRouters, nil},
+	{"blocks of numbers", `
+		CREATE TABLE cleave.number_blocks (
+			sequence text PRIMARY KEY,
+			next     bigint NOT NULL
+		);
+		COMMENT ON TABLE cleave.number_blocks IS 'on the home shard: from which number on nothing has been given to a shard yet, of each sequence whose numbers are integers';
+		REVOKE ALL ON cleave.number_blocks FROM PUBLIC;`,
+		tablesNamed("number_blocks")},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step

@@ -22,6 +22,8 @@ type Health struct {
 	// ReplayLag is how long ago the last transaction was committed that a replica has replayed; 0 while it has replayed
 	// everything that it has received.
 	ReplayLag time.Duration
+	// DeclarationPrepared: a declaration of tables has a prepared transaction here.
+	DeclarationPrepared bool
 }
 
 // Ping takes a cheap look at an instance, a primary or a replica.
@@ -31,10 +33,11 @@ func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
 		       current_setting('superuser_reserved_connections')::int + coalesce(current_setting('reserved_connections', true)::int, 0),
 		       pg_is_in_recovery(), pg_is_in_recovery() AND EXISTS (SELECT FROM pg_stat_wal_receiver),
 		       CASE WHEN pg_is_in_recovery() AND pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn()
-		            THEN greatest(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float8 ELSE 0 END`
+		            THEN greatest(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float8 ELSE 0 END,
+		       EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, $1))`
 	var h Health
 	var lag *float64 // nothing has been replayed since the replica's start
-	if err := conn.QueryRow(ctx, query).Scan(&h.ServerVersion, &h.MaxConnections, &h.ReservedConnections, &h.InRecovery, &h.Receiving, &lag); err != nil {
+	if err := conn.QueryRow(ctx, query, declarationPrefix).Scan(&h.ServerVersion, &h.MaxConnections, &h.ReservedConnections, &h.InRecovery, &h.Receiving, &lag, &h.DeclarationPrepared); err != nil {
 		return Health{}, fmt.Errorf("ping: %w", err)
 	}
 	if lag != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
@@ -20,22 +21,31 @@ type function struct {
 	parameters []string
 	least      int
 	variadic   bool
-	run        func(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, rest []*string) (string, error)
+	// aliases are other names for parameters.
+	aliases map[string]string
+	run     func(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, rest []*string) (string, error)
 }
 
 var functions map[string]function
 
 func init() { //nolint:gochecknoinits // they refer to each other by the map
 	shardTable := function{
-		parameters: []string{"table_name", "key", "keyspace", "colocate_with", "strategy", "uniqueness"}, least: 2, run: shardTable,
+		parameters: []string{"table_name", "key", "keyspace", "colocate_with", "strategy", "uniqueness", "split_at"}, least: 2, run: shardTable,
+		aliases: map[string]string{"unique": "uniqueness"},
+	}
+	shardTables := function{
+		parameters: []string{"tables", "keyspace", "colocate_with", "strategy", "uniqueness", "split_at"}, least: 1, run: shardTables,
+		aliases: map[string]string{"unique": "uniqueness"},
 	}
 	distribute := function{
 		parameters: []string{"table_name", "distribution_column", "distribution_type", "colocate_with"}, least: 2, run: distributeTable,
 	}
-	reference := function{parameters: []string{"table_name"}, least: 1, run: referenceTable}
+	reference := function{parameters: []string{"table_name"}, least: 1, run: referenceTables}
 	functions = map[string]function{
-		"shard_table": shardTable, "create_distributed_table": distribute, "reference_table": reference, "create_reference_table": reference,
-		"shard_of": {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
+		"shard_table": shardTable, "shard_tables": shardTables, "create_distributed_table": distribute,
+		"reference_table": reference, "reference_tables": reference, "create_reference_table": reference,
+		"undistribute_table": {parameters: []string{"table_name"}, least: 1, run: undistributeTables},
+		"shard_of":           {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
 		"version": {run: func(_ context.Context, s *Schema, _ session.Call, _ map[string]*string, _ []*string) (string, error) {
 			return "Cleave " + s.config.Version, nil
 		}},
@@ -77,6 +87,9 @@ func (f *function) match(call session.Call) (named map[string]*string, rest []*s
 			}
 			name = f.parameters[i]
 		}
+		if other, found := f.aliases[name]; found {
+			name = other
+		}
 		if !slices.Contains(f.parameters, name) || named[name] != nil {
 			return nil, nil, f.mismatch(call)
 		}
@@ -110,14 +123,28 @@ func text(arguments map[string]*string, name string) string {
 }
 
 func shardTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
-	unique := text(arguments, "uniqueness")
-	if unique != "" && unique != "per shard" {
-		return "", pgerr.New(pgerr.InvalidParameterValue, "uniqueness => '%s' is not known", unique).
-			WithHint("Leave it out, or say 'per shard' if the values cannot collide.")
+	table, err := s.tableKey(ctx, call, text(arguments, "table_name"), text(arguments, "key"))
+	if err != nil {
+		return "", err
 	}
-	return s.shardTable(ctx, call, arguments, control.ShardTableRequest{
-		Keyspace: text(arguments, "keyspace"), Strategy: text(arguments, "strategy"), UniquePerShard: unique != "",
-	}, text(arguments, "key"))
+	return s.shardTables(ctx, call, arguments, []control.TableKey{table})
+}
+
+// shardTables takes several tables, each with its key, as in 'users(id), orders(user_id)'.
+func shardTables(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	list, ok := splitKeys(text(arguments, "tables"))
+	if !ok {
+		return "", pgerr.New(pgerr.InvalidName, "%q is not a list of tables with their keys", text(arguments, "tables")).
+			WithHint("Write 'users(id), orders(user_id), messages(channel_id, bucket)'.")
+	}
+	tables := make([]control.TableKey, len(list))
+	for i, t := range list {
+		var err error
+		if tables[i], err = s.tableKey(ctx, call, t.table, t.columns); err != nil {
+			return "", err
+		}
+	}
+	return s.shardTables(ctx, call, arguments, tables)
 }
 
 // distributeTable is the name under which users of Citus know it.
@@ -128,13 +155,28 @@ func distributeTable(ctx context.Context, s *Schema, call session.Call, argument
 	if with := text(arguments, "colocate_with"); with == "default" || with == "none" {
 		arguments["colocate_with"] = nil
 	}
-	return s.shardTable(ctx, call, arguments, control.ShardTableRequest{}, text(arguments, "distribution_column"))
+	table, err := s.tableKey(ctx, call, text(arguments, "table_name"), text(arguments, "distribution_column"))
+	if err != nil {
+		return "", err
+	}
+	return s.shardTables(ctx, call, arguments, []control.TableKey{table})
 }
 
-func (s *Schema) shardTable(ctx context.Context, call session.Call, arguments map[string]*string, request control.ShardTableRequest, columns string) (string, error) {
-	var err error
-	if request.Table, err = s.tableName(ctx, text(arguments, "table_name"), call.SearchPath); err != nil {
-		return "", err
+func (s *Schema) tableKey(ctx context.Context, call session.Call, table, columns string) (key control.TableKey, err error) {
+	if key.Table, err = s.tableName(ctx, table, call.SearchPath); err == nil {
+		key.Key, err = identifiers(columns)
+	}
+	return key, err
+}
+
+func (s *Schema) shardTables(ctx context.Context, call session.Call, arguments map[string]*string, tables []control.TableKey) (string, error) {
+	unique := text(arguments, "uniqueness")
+	if unique != "" && unique != "per shard" {
+		return "", pgerr.New(pgerr.InvalidParameterValue, "uniqueness => '%s' is not known", unique).
+			WithHint("Leave it out, or say 'per shard' if the values cannot collide.")
+	}
+	request := control.ShardTablesRequest{
+		Tables: tables, Keyspace: text(arguments, "keyspace"), Strategy: text(arguments, "strategy"), UniquePerShard: unique != "", Role: call.Role,
 	}
 	if with := text(arguments, "colocate_with"); with != "" {
 		name, err := s.tableName(ctx, with, call.SearchPath)
@@ -143,27 +185,93 @@ func (s *Schema) shardTable(ctx context.Context, call session.Call, arguments ma
 		}
 		request.ColocateWith = name.String()
 	}
-	if request.Key, err = identifiers(columns); err != nil {
+	var err error
+	if request.SplitAt, err = points(text(arguments, "split_at")); err != nil {
 		return "", err
 	}
-	request.Role = call.Role
-	table, err := s.config.Cluster.ShardTable(ctx, request)
+	changed, err := s.config.Cluster.ShardTables(ctx, request)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s is sharded by (%s) in keyspace %s", table.Name, strings.Join(table.Key, ", "), table.Keyspace), nil
+	sentences := make([]string, len(changed.Tables))
+	for i, t := range changed.Tables {
+		sentences[i] = fmt.Sprintf("%s is sharded by (%s) in keyspace %s", t.Name, columnList(t.Key), t.Keyspace)
+	}
+	return strings.Join(sentences, "; "), nil
 }
 
-func referenceTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
-	name, err := s.tableName(ctx, text(arguments, "table_name"), call.SearchPath)
+// points reads where a keyspace by range is split: keys with commas between them, those of several columns in parentheses.
+func points(list string) ([]topology.Point, error) {
+	parts, ok := splitOutside(list)
+	if !ok {
+		return nil, pgerr.New(pgerr.InvalidParameterValue, "split_at => '%s' is not a list of keys", list).WithHint("Write '100, 200', or '(a, 1), (m, 1)' for keys of two columns.")
+	}
+	var all []topology.Point
+	for _, part := range parts {
+		inner, several := strings.CutPrefix(part, "(")
+		if !several {
+			all = append(all, topology.Point{part})
+			continue
+		}
+		values := strings.Split(strings.TrimSuffix(inner, ")"), ",")
+		for i := range values {
+			values[i] = strings.TrimSpace(values[i])
+		}
+		all = append(all, values)
+	}
+	return all, nil
+}
+
+func referenceTables(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	names, err := s.tableNames(ctx, text(arguments, "table_name"), call.SearchPath)
 	if err != nil {
 		return "", err
 	}
-	table, err := s.config.Cluster.ReferenceTable(ctx, control.ReferenceTableRequest{Table: name, Role: call.Role})
+	changed, err := s.config.Cluster.ReferenceTables(ctx, control.TablesRequest{Tables: names, Role: call.Role})
 	if err != nil {
 		return "", err
 	}
-	return table.Name + " is copied to every shard", nil
+	return namesOf(changed) + " copied to every shard", nil
+}
+
+func undistributeTables(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	names, err := s.tableNames(ctx, text(arguments, "table_name"), call.SearchPath)
+	if err != nil {
+		return "", err
+	}
+	changed, err := s.config.Cluster.UndistributeTables(ctx, control.TablesRequest{Tables: names, Role: call.Role})
+	if err != nil {
+		return "", err
+	}
+	return namesOf(changed) + " on the home shard alone", nil
+}
+
+// namesOf lists the tables as the subject of a sentence.
+func namesOf(changed api.TablesChanged) string {
+	names := make([]string, len(changed.Tables))
+	for i, t := range changed.Tables {
+		names[i] = t.Name
+	}
+	if len(names) == 1 {
+		return names[0] + " is"
+	}
+	return strings.Join(names, ", ") + " are"
+}
+
+// tableNames reads names of tables with commas between them.
+func (s *Schema) tableNames(ctx context.Context, list string, path []string) ([]topology.TableName, error) {
+	parts, ok := splitOutside(list)
+	if !ok || len(parts) == 0 {
+		return nil, pgerr.New(pgerr.InvalidName, "%q is not a list of tables", list).WithHint("Write 'countries' or 'countries, currencies'.")
+	}
+	names := make([]topology.TableName, len(parts))
+	for i, part := range parts {
+		var err error
+		if names[i], err = s.tableName(ctx, part, path); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
 }
 
 // tableName reads a table's name; one without a schema is looked up as PostgreSQL does it.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/session"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -36,7 +38,7 @@ var views = map[string]view{
 	},
 	"ranges": {
 		columns: []session.ViewColumn{
-			column("keyspace", "text"), column("range_from", "text"), column("range_to", "text"), column("shard", "text"),
+			column("keyspace", "text"), column("lo", "text"), column("hi", "text"), column("shard", "text"),
 		},
 		rows: rangeRows,
 	},
@@ -46,8 +48,8 @@ var views = map[string]view{
 	},
 	"tables": {
 		columns: []session.ViewColumn{
-			column("schema_name", "text"), column("table_name", "text"), column("kind", "text"), column("keyspace", "text"),
-			column("key_columns", "text[]"), column("shard", "text"),
+			column("name", "text"), column("kind", "text"), column("keyspace", "text"), column("key", "text"), column("shard", "text"),
+			column("schema_name", "text"), column("table_name", "text"),
 		},
 		rows: tableRows,
 	},
@@ -163,15 +165,28 @@ func tableRows(_ context.Context, s *Schema) ([][]any, error) {
 	for _, t := range s.config.Map().Tables() {
 		spec := t.Spec()
 		rows = append(rows, []any{
-			t.Name().Schema, t.Name().Name, t.Kind(), orNull(spec.Keyspace), orNull(spec.Key), orNull(spec.Shard),
+			spec.Name, t.Kind(), orNull(spec.Keyspace), orNull(columnList(spec.Key)), orNull(spec.Shard), t.Name().Schema, t.Name().Name,
 		})
 	}
 	return rows, nil
 }
 
+var plainName = regexp.MustCompile(`^[a-z_][a-z0-9_$]*$`)
+
+// columnList writes columns as SQL does, quoted where they must be.
+func columnList(columns []string) string {
+	written := make([]string, len(columns))
+	for i, c := range columns {
+		if written[i] = c; !plainName.MatchString(c) {
+			written[i] = sqltext.QuoteIdentifier(c)
+		}
+	}
+	return strings.Join(written, ", ")
+}
+
 // orNull is NULL for what is not there.
-func orNull[T string | []string](value T) any {
-	if len(value) == 0 {
+func orNull(value string) any {
+	if value == "" {
 		return nil
 	}
 	return value

@@ -1,0 +1,257 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// furnishing gives a new shard all declared tables, empty ones and copies of reference tables, and then puts it into the map.
+//
+// The new shard's transaction is committed before the map changes: a shard in the map has its tables. Whoever dies in between leaves
+// guarded tables in a database that is claimed and has recorded nothing; nobody writes to them, and the next attempt drops them.
+// Nothing is written to reference tables from before they are copied until routers know of the new shard: they are held, and locked on
+// the home shard against transactions that are still in doubt.
+type furnishing struct {
+	// declaration lends its lock against declarations, its hold, and its transaction on the home shard.
+	declaration
+	spec  topology.ShardSpec
+	fresh *member
+}
+
+// furnish adds the shard to the map with its tables.
+func (c *Cluster) furnish(ctx context.Context, spec topology.ShardSpec) (*topology.Map, error) {
+	for range declareTries {
+		f := &furnishing{declaration: declaration{cluster: c, id: rand.Text(), why: "add shard " + spec.Name}, spec: spec}
+		err := f.add(ctx)
+		if err == nil {
+			return f.next, nil
+		}
+		if !errors.Is(err, errMapMoved) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("add shard %s: %w: %w", spec.Name, errMapMoved, store.ErrConflict)
+}
+
+// furnishSteps in their order.
+var furnishSteps = []struct {
+	name string
+	run  func(*furnishing, context.Context) error
+}{
+	{"connect", (*furnishing).connectBoth},
+	{"lock out declarations", func(f *furnishing, ctx context.Context) error { return f.lockOut(ctx) }},
+	{"resolve what others have left", func(f *furnishing, ctx context.Context) error { return f.resolveLeft(ctx) }},
+	{"hold the reference tables", (*furnishing).holdReferences},
+	{"make the tables", (*furnishing).makeTables},
+	{"publish the map", (*furnishing).publishShard},
+	{"release the reference tables", func(f *furnishing, ctx context.Context) error { return f.release(ctx) }},
+}
+
+func (f *furnishing) add(ctx context.Context) (err error) {
+	defer f.closeBoth()
+	if f.m, err = f.cluster.config.Store.Map(ctx); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(f.m.Tables(), func(t *topology.Table) bool { return t.Kind() != topology.Single }) {
+		return f.publishShard(ctx) // there is nothing to give
+	}
+	for _, step := range furnishSteps {
+		if err := step.run(f, ctx); err != nil {
+			f.takeBackHold(ctx)
+			return f.refused(err, step.name)
+		}
+	}
+	return nil
+}
+
+// takeBackHold lets routers go on, unless the map may have changed: then they wait until it is known which.
+func (f *furnishing) takeBackHold(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	if !f.uncertain {
+		f.giveUpHold(ctx)
+		return
+	}
+	if m, err := f.cluster.config.Store.Map(ctx); err == nil && f.held {
+		f.held = false
+		f.cluster.config.Store.ReleaseInBackground(f.id, m.Version())
+	}
+}
+
+func (f *furnishing) refused(err error, step string) error {
+	known := f.explained(err, step)
+	if errors.As(known, new(*pgerr.Error)) {
+		return &RefusedError{Message: fmt.Sprintf("shard %s cannot be given the cluster's tables: %v", f.spec.Name, known)}
+	}
+	return known
+}
+
+func (f *furnishing) closeBoth() {
+	f.close()
+	if f.fresh != nil && f.fresh.conn != nil {
+		closeQuietly(f.fresh.conn)
+	}
+}
+
+func (f *furnishing) connectBoth(ctx context.Context) (err error) {
+	f.home, f.fresh = &member{spec: f.m.Home().Spec()}, &member{spec: f.spec}
+	if f.lock, err = f.connectTo(ctx, f.home.spec); err != nil {
+		return err
+	}
+	return eachMember([]*member{f.home, f.fresh}, func(m *member) (err error) {
+		m.conn, err = f.connectTo(ctx, m.spec)
+		return err
+	})
+}
+
+// holdReferences keeps everybody from writing to reference tables, transactions in doubt included.
+func (f *furnishing) holdReferences(ctx context.Context) error {
+	for _, t := range f.m.Tables() {
+		if t.Kind() == topology.Reference {
+			f.tables = append(f.tables, t.Name())
+		}
+	}
+	if len(f.tables) > 0 {
+		if err := f.hold(ctx); err != nil {
+			return err
+		}
+	}
+	if err := f.home.begin(ctx); err != nil {
+		return err
+	}
+	for _, table := range f.tables {
+		if err := shard.LockForReading(ctx, f.home.tx, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeTables makes all tables on the new shard in one transaction, with the rows of reference tables.
+func (f *furnishing) makeTables(ctx context.Context) (err error) {
+	if f.next, err = f.m.Next(topology.AddShard(f.spec)); err != nil {
+		return invalidUnlessTyped(err)
+	}
+	if err := f.fresh.begin(ctx); err != nil {
+		return err
+	}
+	if err := shard.DropLeft(ctx, f.fresh.tx, f.m); err != nil {
+		return err
+	}
+	if err := f.describeAll(ctx); err != nil {
+		return err
+	}
+	if err := f.definitions.Create(ctx, f.fresh.tx, f.spec.Name); err != nil {
+		return err
+	}
+	for _, definition := range f.definitions {
+		if err := f.fillTable(ctx, definition); err != nil {
+			return err
+		}
+	}
+	if err := f.definitions.Complete(ctx, f.fresh.tx, f.spec.Name); err != nil {
+		return err
+	}
+	plan := shard.Prepare(f.next)
+	for _, definition := range f.definitions {
+		if err := plan.Guard(ctx, f.fresh.tx, f.spec.Name, definition.Table); err != nil {
+			return err
+		}
+	}
+	return f.fresh.tx.Commit(ctx)
+}
+
+// describeAll reads the definitions of all declared tables from the home shard. They were carried over before, so they can be again, unless
+// they were changed since.
+func (f *furnishing) describeAll(ctx context.Context) error {
+	for _, t := range f.m.Tables() {
+		if t.Kind() == topology.Single {
+			continue
+		}
+		definition, err := shard.Describe(ctx, f.home.tx, t.Name())
+		if err == nil {
+			err = definition.CheckCarried(f.isReference, t.Kind() == topology.Sharded)
+		}
+		if err != nil {
+			return err
+		}
+		f.definitions = append(f.definitions, definition)
+	}
+	return nil
+}
+
+// fillTable copies a reference table, and lets a sharded one count where no other shard does.
+func (f *furnishing) fillTable(ctx context.Context, definition *shard.Definition) error {
+	if !f.isReference(definition.Table) {
+		blocks, err := f.blocksOf(ctx, definition)
+		if err != nil {
+			return err
+		}
+		return definition.SetNumbers(ctx, f.fresh.tx, f.next.Shard(f.spec.Name), nil, blocks)
+	}
+	rows, err := stream(ctx, f.home.conn, definition.ReadAllSQL(), f.fresh.conn, definition.WriteSQL())
+	if err != nil {
+		return fmt.Errorf("copy table %s: %w", definition.Table, err)
+	}
+	f.moved += rows
+	return definition.CarrySequences(ctx, f.home.tx, f.fresh.tx)
+}
+
+// blocksOf takes numbers for the new shard, for good: if it is not added after all they are lost.
+func (f *furnishing) blocksOf(ctx context.Context, definition *shard.Definition) (shard.Blocks, error) {
+	if !definition.HasSmallNumbers() {
+		return shard.Blocks{}, nil
+	}
+	used, _, err := f.cluster.smallSequences(ctx, f.m)
+	if err != nil {
+		return nil, err
+	}
+	return definition.TakeBlocks(ctx, f.lock, f.next.ShardCount(), used)
+}
+
+// publishShard puts the shard into the map, with the very tables and the number that its sequences were made for.
+func (f *furnishing) publishShard(ctx context.Context) error {
+	base := f.m
+	published, err := f.update(ctx, func(m *topology.Map) (*topology.Map, error) {
+		next, err := m.Next(topology.AddShard(f.spec))
+		if err != nil {
+			return nil, invalidUnlessTyped(err)
+		}
+		made := f.next != nil
+		if !sameDeclared(base, m) || made && next.Shard(f.spec.Name).Number() != f.next.Shard(f.spec.Name).Number() {
+			return nil, errMapMoved
+		}
+		if made {
+			err = f.lock.Ping(ctx)
+		}
+		return next, err
+	})
+	if err != nil {
+		f.uncertain = errors.Is(err, store.ErrOutcomeUnknown)
+		return err
+	}
+	f.published, f.next = true, published
+	f.cluster.applied(ctx, published.Version())
+	return nil
+}
+
+// sameDeclared says whether two maps have the same tables.
+func sameDeclared(a, b *topology.Map) bool {
+	if a.TableCount() != b.TableCount() {
+		return false
+	}
+	for _, t := range a.Tables() {
+		if other := b.Table(t.Name().Schema, t.Name().Name); other == nil || tableText(t) != tableText(other) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,88 @@
+package control
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/localpg"
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/pgerr"
+)
+
+// TestANewShardHasTheTables: empty ones, guarded, and copies of reference tables, whoever died before.
+func TestANewShardHasTheTables(t *testing.T) {
+	servers := pgtest.StartN(t, 3)
+	p := startRouter(t, startEtcd(t), "router")
+	clusterOf(t, p, servers[:2])
+	execute(t, servers[0], `CREATE TYPE mood AS ENUM ('fine'); CREATE TABLE countries (id serial PRIMARY KEY, code text UNIQUE);
+		CREATE TABLE users (id bigint PRIMARY KEY, number bigserial, mood mood, country text REFERENCES countries (code));
+		INSERT INTO countries (code) VALUES ('de'), ('fr'); INSERT INTO users SELECT i, i, 'fine', 'de' FROM generate_series(1, 100) AS i`)
+	if _, err := p.ReferenceTables(t.Context(), tablesNamed(t, "countries")); err != nil {
+		t.Fatal(err)
+	}
+	shardTable(t, p, sharding(t, "users", "id"))
+	users := content(t, servers[:2], "users")
+	for last, step := range furnishSteps {
+		f := &furnishing{declaration: declaration{cluster: p.Cluster, id: fmt.Sprint("attempt", last), m: p.follower.Map()}, spec: request("s3", servers[2]).ShardSpec}
+		if last == 0 {
+			prepareServer(t, p, servers[2])
+		}
+		for _, step := range furnishSteps[:last+1] {
+			if step.name == "publish the map" {
+				break
+			}
+			if err := step.run(f, t.Context()); err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+		}
+		f.giveUpHold(t.Context())
+		f.closeBoth()
+		if step.name == "make the tables" {
+			break // a process that dies later has added the shard
+		}
+	}
+	if !one[bool](t, servers[2], "SELECT to_regclass('users') IS NOT NULL") {
+		t.Error("an attempt that died has left nothing: the test tests nothing")
+	}
+	add(t, p, "s3", servers[2])
+	if got := content(t, servers[2:], "countries"); !slices.Equal(got, []string{"(1,de)", "(2,fr)"}) {
+		t.Errorf("the new shard's copy has %q", got)
+	}
+	if got := content(t, servers, "users"); !slices.Equal(got, users) {
+		t.Errorf("there are %d users, not %d", len(got), len(users))
+	}
+	for _, table := range []string{"users", "countries"} {
+		if described(t, servers[2], table) != described(t, servers[0], table) {
+			t.Errorf("table %s is another on the new shard", table)
+		}
+	}
+	eventually(t, "all shards have recorded the map", p.settled)
+	expectNoFindings(t, p)
+	_, err := asRouter(t, servers[2]).Exec(t.Context(), "INSERT INTO users (id) VALUES (1)")
+	refusedBy(t, pgerr.NotOwned, err)
+	if n := one[int64](t, servers[2], "SELECT nextval('users_number_seq')"); n>>47 != 3 {
+		t.Errorf("the new shard's sequence begins with %d", n)
+	}
+	removed, err := p.RemoveShard(t.Context(), "s3")
+	if err != nil || len(removed.Findings) > 0 {
+		t.Fatalf("%v, %+v", err, removed.Findings)
+	}
+	if one[bool](t, servers[2], "SELECT coalesce(to_regclass('users'), to_regclass('countries')) IS NOT NULL") {
+		t.Error("a shard that was removed keeps the tables")
+	}
+	if again := add(t, p, "s3", servers[2]); len(again.Findings) > 0 {
+		t.Errorf("added again with %+v", again.Findings)
+	}
+	if state := schemaState(t, p); len(state.Holds) > 0 {
+		t.Errorf("there are holds: %+v", state.Holds)
+	}
+}
+
+// prepareServer does what comes before the tables.
+func prepareServer(t *testing.T, p *process, server *localpg.Server) {
+	t.Helper()
+	if err := p.claim(t.Context(), p.follower.Map(), request("s3", server).ShardSpec); err != nil {
+		t.Fatal(err)
+	}
+}

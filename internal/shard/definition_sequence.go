@@ -1,0 +1,198 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Sequence is one that a column owns: of an identity column, or of a serial one, whose default reads it.
+type Sequence struct {
+	Name      string  `json:"name"` // quoted, with its schema
+	Column    string  `json:"column"`
+	Identity  bool    `json:"identity"`
+	Type      string  `json:"type"`
+	Increment int64   `json:"increment"`
+	Cache     int64   `json:"cache"`
+	Cycle     bool    `json:"cycle"`
+	Grants    []Grant `json:"grants"`
+	// DefaultGrants: its privileges are those that PostgreSQL gives by itself.
+	DefaultGrants bool `json:"default_grants"`
+}
+
+// sequencesQuery leaves out from where to where a sequence counts: on every shard it is another stretch.
+var sequencesQuery = `
+	SELECT coalesce(json_agg(json_build_object('name', quote_ident(n.nspname) || '.' || quote_ident(c.relname), 'column', a.attname, 'identity', d.deptype = 'i',
+		'type', format_type(s.seqtypid, NULL), 'increment', s.seqincrement, 'cache', s.seqcache, 'cycle', s.seqcycle, 'default_grants', c.relacl IS NULL,
+		'grants', ` + grantsOf("coalesce(c.relacl, acldefault('s', c.relowner))") + `) ORDER BY a.attnum, c.relname COLLATE "C"), '[]')
+	FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S' JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_sequence s ON s.seqrelid = c.oid
+	JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
+	WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = $1 AND d.deptype IN ('a', 'i')`
+
+// laneBits is how many numbers a shard's lane has. Shards' numbers have 16 bits and are never given twice, and a bigint has 63 for
+// positive values, so every shard that will ever be there has a lane of its own.
+const laneBits = 47
+
+// lane returns the first and the last number that a shard's sequences give out. No shard has number 0, so the lane before the first is
+// that of the rows that were there before the table was sharded.
+func lane(shard *topology.Shard) (first, last int64) {
+	return int64(shard.Number()) << laneBits, int64(shard.Number()+1)<<laneBits - 1
+}
+
+// checkSequences refuses columns whose numbers could come twice.
+func (d *Definition) checkSequences(sharded bool) error {
+	for _, c := range d.Columns {
+		if c.Sequence != "" && !d.owns(c.Sequence) {
+			return d.unsupported(fmt.Sprintf("The default of column %q reads sequence %s, which does not belong to it.", c.Name, c.Sequence),
+				fmt.Sprintf("If nothing else reads it: ALTER SEQUENCE %s OWNED BY %s.%s", c.Sequence, d.Table, sqltext.QuoteIdentifier(c.Name)))
+		}
+	}
+	if !sharded {
+		return nil
+	}
+	for _, s := range d.Sequences {
+		column := sqltext.QuoteIdentifier(s.Column)
+		switch {
+		case !d.isSmall(s) && (s.Type != "bigint" || d.column(s.Column).Type != "bigint"):
+			return d.unsupported(fmt.Sprintf("Column %q, of type %s, takes numbers of type %s from a sequence. Every shard counts on its own, and so few numbers cannot be divided among them.", s.Column, d.column(s.Column).Type, s.Type),
+				fmt.Sprintf("Make it larger: ALTER TABLE %s ALTER COLUMN %s TYPE bigint; ALTER SEQUENCE %s AS bigint", d.Table, column, s.Name))
+		case s.Cycle || s.Increment < 0:
+			return d.unsupported(fmt.Sprintf("Sequence %s of column %q counts downwards, or begins again at its end, so shards could give the same numbers.", s.Name, s.Column),
+				fmt.Sprintf("ALTER SEQUENCE %s INCREMENT BY 1 NO CYCLE", s.Name))
+		}
+	}
+	return nil
+}
+
+func (d *Definition) owns(sequence string) bool {
+	for _, s := range d.Sequences {
+		if s.Name == sequence {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Definition) column(name string) Column {
+	for _, c := range d.Columns {
+		if c.Name == name {
+			return c
+		}
+	}
+	return Column{}
+}
+
+// statements make the sequence of a serial column before the table, which does not own it yet. That of an identity column is made with it.
+func (s Sequence) statements() []string {
+	if s.Identity {
+		return nil
+	}
+	return []string{fmt.Sprintf("CREATE SEQUENCE %s AS %s %s", s.Name, s.Type, s.options())}
+}
+
+func (s Sequence) options() string {
+	cycle := "NO CYCLE"
+	if s.Cycle {
+		cycle = "CYCLE"
+	}
+	return fmt.Sprintf("INCREMENT BY %d CACHE %d %s", s.Increment, s.Cache, cycle)
+}
+
+// ownerStatements let the column own the sequence, and give privileges.
+func (s Sequence) ownerStatements(d *Definition) []string {
+	var statements []string
+	if !s.Identity {
+		statements = append(statements, fmt.Sprintf("ALTER SEQUENCE %s OWNER TO %s", s.Name, sqltext.QuoteIdentifier(d.Owner)),
+			fmt.Sprintf("ALTER SEQUENCE %s OWNED BY %s.%s", s.Name, d.Table, sqltext.QuoteIdentifier(s.Column)))
+	}
+	if !s.DefaultGrants {
+		statements = append(statements, fmt.Sprintf("REVOKE ALL ON SEQUENCE %s FROM PUBLIC, %s", s.Name, sqltext.QuoteIdentifier(d.Owner)))
+		statements = append(statements, grantStatements("SEQUENCE "+s.Name, "", s.Grants)...)
+	}
+	return statements
+}
+
+// identitySQL is what makes a column one with an identity.
+func (d *Definition) identitySQL(c Column) string {
+	kind := map[string]string{"a": "ALWAYS", "d": "BY DEFAULT"}[c.Identity]
+	for _, s := range d.Sequences {
+		if kind != "" && s.Identity && s.Column == c.Name {
+			return fmt.Sprintf(" GENERATED %s AS IDENTITY (SEQUENCE NAME %s %s)", kind, s.Name, s.options())
+		}
+	}
+	return ""
+}
+
+// Ends are, for each of a table's sequences by its name, the greatest number that its column has below each lane's end, and which the
+// sequence has given out, so that no number comes again.
+type Ends map[string][]int64
+
+// SequenceEnds looks at the home shard, while the table is locked and all of its rows are there, how far each lane is used up. The first is the lane
+// of no shard.
+func (d *Definition) SequenceEnds(ctx context.Context, tx pgx.Tx) (Ends, error) {
+	ends := Ends{}
+	for _, s := range d.Sequences {
+		rows, err := tx.Query(ctx, fmt.Sprintf(`
+			SELECT max(number) FROM (SELECT %[1]s::bigint AS number FROM ONLY %[2]s UNION ALL SELECT last_value FROM %[3]s) AS used
+			WHERE number >= 0 GROUP BY number >> %[4]d ORDER BY 1`, sqltext.QuoteIdentifier(s.Column), d.Table, s.Name, laneBits))
+		if err == nil {
+			ends[s.Name], err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("see which numbers of sequence %s are used: %w", s.Name, err)
+		}
+	}
+	return ends, nil
+}
+
+// SetNumbers lets the table's sequences on a shard count where no other shard's do: in its lane, after whatever is used of it, or in the
+// block that it was given.
+func (d *Definition) SetNumbers(ctx context.Context, tx pgx.Tx, shard *topology.Shard, ends Ends, blocks Blocks) error {
+	first, last := lane(shard)
+	for _, s := range d.Sequences {
+		if d.isSmall(s) {
+			if err := blocks[s.Name].set(ctx, tx, s.Name); err != nil {
+				return err
+			}
+			continue
+		}
+		next := first
+		for _, end := range ends[s.Name] {
+			if end >= first && end <= last {
+				next = end + s.Increment
+			}
+		}
+		if next > last {
+			return d.unsupported(fmt.Sprintf("Column %q has the number %d, so sequence %s has none left for shard %q.", s.Column, next-s.Increment, s.Name, shard.Name()), "Give the column smaller numbers.")
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d START WITH %d RESTART WITH %d", s.Name, first, last, first, next)); err != nil {
+			return fmt.Errorf("let sequence %s count from %d on: %w", s.Name, next, err)
+		}
+	}
+	return nil
+}
+
+// CarrySequences lets the sequences of a reference table's copy stand where those of the home shard stand.
+func (d *Definition) CarrySequences(ctx context.Context, home, other pgx.Tx) error {
+	for _, s := range d.Sequences {
+		var values [4]int64
+		var called bool
+		err := home.QueryRow(ctx, fmt.Sprintf("SELECT s.seqmin, s.seqmax, s.seqstart, v.last_value, v.is_called FROM pg_sequence s, %s v WHERE s.seqrelid = %s::regclass", s.Name, sqltext.QuoteLiteral(s.Name))).
+			Scan(&values[0], &values[1], &values[2], &values[3], &called)
+		if err == nil {
+			_, err = other.Exec(ctx, strings.Join([]string{
+				fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d START WITH %d", s.Name, values[0], values[1], values[2]),
+				fmt.Sprintf("SELECT setval(%s, %d, %t)", sqltext.QuoteLiteral(s.Name), values[3], called),
+			}, "; "))
+		}
+		if err != nil {
+			return fmt.Errorf("carry sequence %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}

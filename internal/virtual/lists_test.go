@@ -1,0 +1,62 @@
+package virtual
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/session"
+)
+
+func TestListsOfTablesWithKeys(t *testing.T) {
+	for text, want := range map[string][]keyedTable{
+		"users(id)":                         {{"users", "id"}},
+		" users (id) , app.orders(user_id)": {{"users", "id"}, {"app.orders", "user_id"}},
+		"messages(channel_id, bucket)":      {{"messages", "channel_id, bucket"}},
+		`"Odd, (one)"("a""(", b), c(d)`:     {{`"Odd, (one)"`, `"a""(", b`}, {"c", "d"}},
+		"":                                  nil, "users": nil, "users(id": nil, "users(id))": nil, "(id)": nil, "users(id),": nil, ",users(id)": nil, "users((id))": nil, `"users(id)`: nil, "a b(id) c": nil,
+	} {
+		got, ok := splitKeys(text)
+		if ok != (want != nil) || !slices.Equal(got, want) {
+			t.Errorf("%q was read as %q, %v; want %q", text, got, ok, want)
+		}
+	}
+}
+
+func TestPointsOfASplit(t *testing.T) {
+	for text, want := range map[string][]string{
+		"": {}, "100": {"100"}, "100, 200": {"100", "200"}, "(a, 1), (m, 2)": {"a, 1", "m, 2"},
+	} {
+		got, err := points(text)
+		if err != nil || len(got) != len(want) {
+			t.Errorf("%q was read as %v, %v", text, got, err)
+			continue
+		}
+		for i := range want {
+			if got[i].String() != want[i] && "("+want[i]+")" != got[i].String() {
+				t.Errorf("%q has the point %s, not %s", text, got[i], want[i])
+			}
+		}
+	}
+	for _, text := range []string{",", "(a", "a,,b"} {
+		if got, err := points(text); err == nil {
+			t.Errorf("%q was read as %v", text, got)
+		}
+	}
+}
+
+// TestNamesOfArguments: UNIQUE is a word of SQL's own and has to be quoted as the name of an argument, so there is another name for it.
+func TestNamesOfArguments(t *testing.T) {
+	value := "per shard"
+	for _, name := range []string{"uniqueness", "unique"} {
+		f := functions["shard_table"]
+		named, _, refused := f.match(session.Call{Function: "shard_table", Arguments: []session.Argument{{Text: &value}, {Text: &value}, {Name: name, Text: &value}}})
+		if refused != nil || text(named, "uniqueness") != value {
+			t.Errorf("%s: %v, %v", name, named, refused)
+		}
+	}
+	f := functions["shard_table"]
+	if _, _, refused := f.match(session.Call{Function: "shard_table", Arguments: []session.Argument{
+		{Text: &value}, {Text: &value}, {Name: "uniqueness", Text: &value}, {Name: "unique", Text: &value}}}); refused == nil {
+		t.Error("the same argument was taken twice")
+	}
+}
