@@ -22,13 +22,25 @@ type Statement struct {
 	Types []Name
 	// Operators are those that it applies, each once, also where the grammar has a word for one, as IN and BETWEEN have.
 	Operators []Name
+	// ComputedCasts are those of Types that something computed is cast to, rather than a literal or a parameter, each once.
+	ComputedCasts []Name
 	// Query is set for SELECT, VALUES, INSERT, UPDATE, DELETE and MERGE.
-	Query *Query
+	Query *Block
+	// Recursive are the common table expressions that name themselves, inner ones first.
+	Recursive []*Common
+	// Sources is how many tables, subqueries and the like all its FROM clauses have.
+	Sources int
 	// Inner is the statement inside of EXPLAIN, DECLARE, COPY (query) TO, CREATE TABLE AS and CREATE VIEW. What PREPARE
 	// prepares is a text of its own.
 	Inner *Statement
 	// Locks: rows are locked by FOR UPDATE or its like.
 	Locks bool
+	// Moments: it uses CURRENT_TIMESTAMP, CURRENT_USER or another word for something that is asked of the server.
+	Moments bool
+	// Physical: it uses a name that tables have as a system column, such as ctid.
+	Physical bool
+	// AtCursor: WHERE CURRENT OF a cursor.
+	AtCursor bool
 
 	// Object is what a statement about something that is no query is about.
 	Object Object
@@ -100,9 +112,8 @@ const (
 type Table struct {
 	Catalog, Schema, Name string
 	Role                  Role
-	// Alias is what it is called in its query; empty if it has no other name. ColumnAliases: its columns have other names too.
-	Alias         string
-	ColumnAliases bool
+	// Alias is what it is called in its query; empty if it has no other name.
+	Alias string
 	// Written: its rows are inserted, updated, deleted or merged. Locked: its rows are locked.
 	Written, Locked bool
 	// Start and End are the bytes of its name in the text; 0 and 0 where only its parts are known. WideStart and WideEnd take in
@@ -129,6 +140,11 @@ type Call struct {
 	Word bool
 	// Modified: more belongs to it than its arguments: DISTINCT, VARIADIC, FILTER, OVER, WITH ORDINALITY, a list of columns …
 	Modified bool
+	// Over: it is computed over a window.
+	Over bool
+	// Columns are those that its arguments name, as written, without those inside of queries; Queries: there are such.
+	Columns [][]string
+	Queries bool
 }
 
 // CallPlace is where a call stands.
@@ -158,49 +174,6 @@ const (
 	Delete
 	Merge
 )
-
-// Query is what is known of the outermost query of a statement.
-type Query struct {
-	Command Command
-	// SetOperation: UNION, INTERSECT or EXCEPT joins it.
-	SetOperation bool
-	// Returns: it has rows as its result.
-	Returns bool
-	// Conditions are what must be true of every row that counts, each an equality of a column and a value.
-	Conditions []Condition
-	// Merged are columns that USING merges; Natural: a NATURAL join merges those that nobody named.
-	Merged  []string
-	Natural bool
-	// Assigned are the columns that UPDATE or ON CONFLICT DO UPDATE sets.
-	Assigned []string
-	// Inserted is set for INSERT.
-	Inserted Inserted
-}
-
-// Inserted is what an INSERT says of its rows.
-type Inserted struct {
-	// Columns is the list of columns; none if there is none. Parts: columns and values do not stand for each other one by one,
-	// as with a[1] or (row).*.
-	Columns []string
-	Parts   bool
-	// Rows is the number of rows in VALUES; 0 for INSERT … SELECT and DEFAULT VALUES.
-	Rows int
-	// Values are those of the only row.
-	Values []Operand
-	// Defaults: DEFAULT VALUES.
-	Defaults bool
-}
-
-// Condition is an equality that AND joins with everything else.
-type Condition struct {
-	// Column as it is written: the last is the column's name.
-	Column []string
-	// Builtin: the operator is written OPERATOR(pg_catalog.=).
-	Builtin bool
-	Value   Operand
-	// Tables are those of Statement.Tables whose rows count only if the condition is true of them.
-	Tables []int
-}
 
 // Operand is a value in a statement.
 type Operand struct {

@@ -8,27 +8,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// topSelect reads the outermost query of a statement.
-func (w *walker) topSelect(s *pgquery.SelectStmt) {
-	q := &Query{Command: Select, SetOperation: isSetOperation(s), Returns: into(s) == nil}
-	w.out.Query = q
-	for _, call := range onlyCalls(s) {
-		w.places[call] = place{where: Alone}
-	}
-	w.with(s.WithClause)
-	if q.SetOperation {
-		w.selectRest(s)
-		return
-	}
-	visible := w.fromClause(s.FromClause, locking(s.LockingClause), From)
-	w.conditions(s.WhereClause, visible)
-	w.selectRest(s)
-}
-
-func isSetOperation(s *pgquery.SelectStmt) bool {
-	return s.Larg != nil || s.Rarg != nil
-}
-
 // onlyCalls returns the columns of a query that has calls as its columns and nothing else; none if it is another one.
 func onlyCalls(s *pgquery.SelectStmt) []*pgquery.FuncCall {
 	bare := true
@@ -60,42 +39,108 @@ func into(s *pgquery.SelectStmt) *pgquery.IntoClause {
 	return s.IntoClause
 }
 
-// nestedSelect walks a query inside of another; locked says that the outer one locks its rows.
-func (w *walker) nestedSelect(s *pgquery.SelectStmt, locked bool) {
-	w.nested(func() {
-		w.with(s.WithClause)
-		locks := locking(s.LockingClause)
-		locks.all = locks.all || locked
-		w.fromClause(s.FromClause, locks, Nested)
+// inBlock walks a query, and gives back its block.
+func (w *walker) inBlock(command Command, walk func(b *Block)) *Block {
+	block, queries, windows, calling := w.block, w.queries, w.windows, w.calling
+	for _, call := range calling[max(0, len(calling)-maxCalling):] {
+		w.out.Calls[call].Queries = true
+	}
+	b := &Block{Command: command}
+	w.block, w.queries, w.windows, w.calling = b, &b.Queries, nil, nil
+	walk(b)
+	w.block, w.queries, w.windows, w.calling = block, queries, windows, calling
+	return b
+}
+
+// selection walks a SELECT, VALUES or set operation; locked says that an outer query locks its rows.
+func (w *walker) selection(s *pgquery.SelectStmt, role Role, locked bool) *Block {
+	return w.inBlock(Select, func(b *Block) {
+		w.with(s.WithClause, b)
+		b.Returns = into(s) == nil
+		w.windows = s.WindowClause
+		if s.Larg != nil || s.Rarg != nil {
+			b.Operation = operations[s.Op]
+			b.Arms = []*Block{w.arm(s.Larg), w.arm(s.Rarg)}
+		} else {
+			locks := locking(s.LockingClause)
+			locks.all = locks.all || locked
+			b.From = w.fromClause(s.FromClause, locks, role)
+			b.selects(s)
+		}
+		b.Sorted, b.Locks = len(s.SortClause) > 0, len(s.LockingClause) > 0
+		b.Limited = s.LimitCount != nil || s.LimitOffset != nil
 		w.selectRest(s)
 	})
 }
 
-// selectRest walks all of a query but its WITH and FROM.
+var operations = map[pgquery.SetOperation]SetOperation{
+	pgquery.SetOperation_SETOP_UNION: Union, pgquery.SetOperation_SETOP_INTERSECT: Intersect, pgquery.SetOperation_SETOP_EXCEPT: Except,
+}
+
+// arm walks a side of a set operation.
+func (w *walker) arm(s *pgquery.SelectStmt) *Block {
+	if w.level++; w.level > maxLevels || s == nil {
+		w.tooDeep = true
+		return &Block{}
+	}
+	defer func() { w.level-- }()
+	w.skipped[s] = true
+	return w.nested(func() *Block { return w.selection(s, Nested, false) })
+}
+
+// selects notes what a SELECT or VALUES says besides its FROM.
+func (b *Block) selects(s *pgquery.SelectStmt) {
+	b.Where = conditionOf(s.WhereClause)
+	b.Output = outputsOf(s.TargetList)
+	b.Having = s.HavingClause != nil
+	b.Grouped = len(s.GroupClause) > 0
+	b.GroupingSets = slices.ContainsFunc(s.GroupClause, func(n *pgquery.Node) bool { return n.GetGroupingSet() != nil })
+	b.GroupBy = termsOf(s.GroupClause)
+	b.Distinct = len(s.DistinctClause) > 0
+	if b.Distinct && content(s.DistinctClause[0]) != nil {
+		b.DistinctOn = termsOf(s.DistinctClause)
+	}
+	for _, row := range s.ValuesLists {
+		values := row.GetList().GetItems()
+		b.Rows = append(b.Rows, operandsOf(values))
+		b.Spread = b.Spread || slices.ContainsFunc(values, isStar)
+	}
+}
+
+// selectRest walks all of a query but its WITH, its FROM and its arms.
 func (w *walker) selectRest(s *pgquery.SelectStmt) {
-	if s.WithClause != nil {
-		w.skipped[s.WithClause] = true
-	}
-	for _, item := range s.FromClause {
-		w.skipped[item] = true
-	}
-	w.fields(s.ProtoReflect())
+	w.rest(s, s.WithClause, s.FromClause)
 }
 
 // with walks common table expressions and makes their names known. Without RECURSIVE each sees only those before it.
-func (w *walker) with(clause *pgquery.WithClause) {
+func (w *walker) with(clause *pgquery.WithClause, b *Block) {
 	if clause == nil {
 		return
 	}
+	for _, node := range clause.Ctes {
+		cte := node.GetCommonTableExpr()
+		b.With = append(b.With, &Common{
+			Name: cte.GetCtename(), Columns: texts(cte.GetAliascolnames()), Extended: cte.GetSearchClause() != nil || cte.GetCycleClause() != nil,
+		})
+	}
 	if clause.Recursive {
-		for _, cte := range clause.Ctes {
-			w.names = &scope{cte.GetCommonTableExpr().GetCtename(), w.names}
+		for _, common := range b.With {
+			w.names = &scope{common, w.names}
 		}
 	}
-	for _, cte := range clause.Ctes {
-		w.visit(cte)
+	for i, node := range clause.Ctes {
+		common := b.With[i]
+		before := common.References
+		var queries []*Block
+		w.into(&queries, func() { w.visit(node) })
+		if len(queries) == 1 {
+			common.Query = queries[0]
+		}
+		if common.Recursive = common.References > before; common.Recursive {
+			w.out.Recursive = append(w.out.Recursive, common)
+		}
 		if !clause.Recursive {
-			w.names = &scope{cte.GetCommonTableExpr().GetCtename(), w.names}
+			w.names = &scope{common, w.names}
 		}
 	}
 }
@@ -122,203 +167,91 @@ func (l locks) reach(name string) bool {
 	return l.all || slices.Contains(l.names, name)
 }
 
-// fromClause walks FROM and returns the tables whose columns can be seen from WHERE.
-func (w *walker) fromClause(items []*pgquery.Node, l locks, role Role) []int {
-	var visible []int
-	for _, item := range items {
-		visible = append(visible, w.fromItem(item, l, role)...)
-	}
-	return visible
-}
-
-func (w *walker) fromItem(item *pgquery.Node, l locks, role Role) []int {
-	if w.level++; w.level > maxLevels {
-		w.tooDeep = true
-	}
-	defer func() { w.level-- }()
-	switch f := content(item).(type) {
-	case *pgquery.RangeVar:
-		return w.fromTable(f, l, role)
-	case *pgquery.RangeTableSample:
-		w.visitAll(f.Args)
-		w.visit(f.Repeatable)
-		sampled := w.fromItem(f.Relation, l, role)
-		for _, i := range sampled {
-			w.out.Tables[i].Sampled = true
-		}
-		return sampled
-	case *pgquery.JoinExpr:
-		return w.join(f, l, role)
-	case *pgquery.RangeSubselect:
-		if s := f.Subquery.GetSelectStmt(); s != nil {
-			w.nestedSelect(s, l.reach(f.GetAlias().GetAliasname()))
-			return nil
-		}
-	}
-	w.visit(item)
-	return nil
-}
-
-func (w *walker) fromTable(v *pgquery.RangeVar, l locks, role Role) []int {
-	w.roles[v] = role
-	i := w.relation(v)
-	if i < 0 {
-		return nil
-	}
-	name := v.Relname
-	if v.Alias != nil {
-		name = v.Alias.Aliasname
-	}
-	w.out.Tables[i].Locked = l.reach(name)
-	return []int{i}
-}
-
-// join walks a join and returns the tables that can be seen from outside. Its condition counts for a table if rows of that
-// table which do not meet it are nowhere in the result: for both sides of an inner join, for the side that an outer join fills
-// up with NULL, for none of a full join.
-func (w *walker) join(j *pgquery.JoinExpr, l locks, role Role) []int {
-	left := w.fromItem(j.Larg, l, role)
-	right := w.fromItem(j.Rarg, l, role)
-	if j.IsNatural || len(j.UsingClause) > 0 {
-		w.equals()
-	}
-	if role == From {
-		w.joinFacts(j, left, right)
-	}
-	w.visit(j.Quals)
-	if j.Alias != nil {
-		return nil // it hides the names of what it joins
-	}
-	return append(left, right...)
-}
-
-func (w *walker) joinFacts(j *pgquery.JoinExpr, left, right []int) {
-	q := w.out.Query
-	q.Natural = q.Natural || j.IsNatural
-	q.Merged = append(q.Merged, texts(j.UsingClause)...)
-	switch j.Jointype {
-	case pgquery.JoinType_JOIN_INNER:
-		w.conditions(j.Quals, slices.Concat(left, right))
-	case pgquery.JoinType_JOIN_LEFT:
-		w.conditions(j.Quals, right)
-	case pgquery.JoinType_JOIN_RIGHT:
-		w.conditions(j.Quals, left)
-	default:
-	}
-}
-
-// conditions writes down the equalities that AND joins.
-func (w *walker) conditions(node *pgquery.Node, tables []int) {
-	if len(tables) == 0 {
-		return
-	}
-	switch c := content(node).(type) {
-	case *pgquery.BoolExpr:
-		if c.Boolop == pgquery.BoolExprType_AND_EXPR {
-			for _, part := range c.Args {
-				w.conditions(part, tables)
+// insert, update, delete and merge walk a query that writes. Common table expressions never are what is written, whatever their
+// names.
+func (w *walker) insert(i *pgquery.InsertStmt, role Role) *Block {
+	return w.inBlock(Insert, func(b *Block) {
+		w.with(i.WithClause, b)
+		b.Target = w.target(i.Relation, role)
+		b.Columns, b.ValuesAt = columnsOf(i.Cols), -1
+		b.Parts = slices.ContainsFunc(i.Cols, hasParts)
+		if s := i.SelectStmt.GetSelectStmt(); s != nil {
+			b.Inserted = w.nested(func() *Block { return w.selection(s, Nested, false) })
+			w.skipped[s] = true
+			if len(s.ValuesLists) > 0 {
+				b.ValuesAt = w.tokens.valuesAfter(w.out.Tables[b.Target.Table].End)
 			}
 		}
-	case *pgquery.A_Expr:
-		w.comparison(c, tables)
-	}
-}
-
-func (w *walker) comparison(c *pgquery.A_Expr, tables []int) {
-	schema, operator := qualified(c.Name)
-	if operator != "=" || len(c.Name) > 2 || schema != "" && schema != "pg_catalog" {
-		return
-	}
-	builtin := schema != ""
-	switch c.Kind {
-	case pgquery.A_Expr_Kind_AEXPR_OP:
-		w.equality(c.Lexpr, c.Rexpr, builtin, tables)
-	case pgquery.A_Expr_Kind_AEXPR_IN:
-		if items := c.Rexpr.GetList().GetItems(); len(items) == 1 {
-			w.equality(c.Lexpr, items[0], builtin, tables)
-		}
-	default:
-	}
-}
-
-// equality writes down that a column equals a value, whichever stands on the left; rows are compared column by column.
-func (w *walker) equality(left, right *pgquery.Node, builtin bool, tables []int) {
-	if left == nil || right == nil {
-		return
-	}
-	if l, r := left.GetRowExpr(), right.GetRowExpr(); l != nil && r != nil {
-		if len(l.Args) == len(r.Args) {
-			for i := range l.Args {
-				w.equality(l.Args[i], r.Args[i], builtin, tables)
+		if i.OnConflictClause != nil {
+			b.Conflict = DoNothing
+			if i.OnConflictClause.Action == pgquery.OnConflictAction_ONCONFLICT_UPDATE {
+				b.Conflict = DoUpdate
 			}
+			b.Assigned = assignmentsOf(i.OnConflictClause.TargetList)
 		}
-		return
+		w.returning(b, i.ReturningList)
+		w.rest(i, i.WithClause, nil)
+	})
+}
+
+func (w *walker) update(u *pgquery.UpdateStmt, role Role) *Block {
+	return w.inBlock(Update, func(b *Block) {
+		w.with(u.WithClause, b)
+		b.From = w.fromClause(u.FromClause, locks{}, fromBeside(role))
+		b.Target = w.target(u.Relation, role)
+		b.Where = conditionOf(u.WhereClause)
+		b.Assigned = assignmentsOf(u.TargetList)
+		w.returning(b, u.ReturningList)
+		w.rest(u, u.WithClause, u.FromClause)
+	})
+}
+
+func (w *walker) delete(d *pgquery.DeleteStmt, role Role) *Block {
+	return w.inBlock(Delete, func(b *Block) {
+		w.with(d.WithClause, b)
+		b.From = w.fromClause(d.UsingClause, locks{}, fromBeside(role))
+		b.Target = w.target(d.Relation, role)
+		b.Where = conditionOf(d.WhereClause)
+		w.returning(b, d.ReturningList)
+		w.rest(d, d.WithClause, d.UsingClause)
+	})
+}
+
+func (w *walker) merge(m *pgquery.MergeStmt) *Block {
+	return w.inBlock(Merge, func(b *Block) {
+		w.with(m.WithClause, b)
+		b.Target = w.target(m.Relation, Nested)
+		b.Merged = &Merged{On: conditionOf(m.JoinCondition), Source: w.fromItem(m.SourceRelation, locks{}, Nested)}
+		for _, node := range m.MergeWhenClauses {
+			b.Merged.When = append(b.Merged.When, whenOf(node.GetMergeWhenClause()))
+		}
+		w.returning(b, m.ReturningList)
+		w.rest(m, m.WithClause, []*pgquery.Node{m.SourceRelation})
+	})
+}
+
+var matches = map[pgquery.MergeMatchKind]Match{
+	pgquery.MergeMatchKind_MERGE_WHEN_MATCHED: Matched, pgquery.MergeMatchKind_MERGE_WHEN_NOT_MATCHED_BY_TARGET: NotMatchedByTarget,
+	pgquery.MergeMatchKind_MERGE_WHEN_NOT_MATCHED_BY_SOURCE: NotMatchedBySource,
+}
+
+func whenOf(c *pgquery.MergeWhenClause) When {
+	when := When{Match: matches[c.GetMatchKind()]}
+	switch c.GetCommandType() {
+	case pgquery.CmdType_CMD_INSERT:
+		when.Command = Insert
+		when.Columns, when.Values = columnsOf(c.TargetList), termsOf(c.Values)
+		when.Parts = slices.ContainsFunc(c.TargetList, hasParts) || slices.ContainsFunc(c.Values, isStar)
+	case pgquery.CmdType_CMD_UPDATE:
+		when.Command = Update
+		when.Assigned = assignmentsOf(c.TargetList)
+	case pgquery.CmdType_CMD_DELETE:
+		when.Command = Delete
+	case pgquery.CmdType_CMD_NOTHING:
+	default:
+		when.Match = OtherMatch
 	}
-	if left.GetColumnRef() == nil {
-		left, right = right, left
-	}
-	column := left.GetColumnRef()
-	if column == nil {
-		return
-	}
-	name := texts(column.Fields)
-	value := operandOf(right)
-	if len(name) != len(column.Fields) || value.Kind == Expression || value.Kind == Default {
-		return
-	}
-	w.out.Query.Conditions = append(w.out.Query.Conditions, Condition{Column: name, Builtin: builtin, Value: value, Tables: tables})
-}
-
-// topUpdate, topDelete and topInsert read the outermost query of a statement that writes.
-func (w *walker) topUpdate(u *pgquery.UpdateStmt) {
-	w.out.Query = &Query{Command: Update, Returns: len(u.ReturningList) > 0, Assigned: targets(u.TargetList)}
-	visible := w.update(u, Target)
-	w.conditions(u.WhereClause, visible)
-}
-
-func (w *walker) topDelete(d *pgquery.DeleteStmt) {
-	w.out.Query = &Query{Command: Delete, Returns: len(d.ReturningList) > 0}
-	visible := w.delete(d, Target)
-	w.conditions(d.WhereClause, visible)
-}
-
-func (w *walker) topInsert(i *pgquery.InsertStmt) {
-	q := &Query{Command: Insert, Returns: len(i.ReturningList) > 0, Inserted: insertedBy(i)}
-	if i.OnConflictClause != nil {
-		q.Assigned = targets(i.OnConflictClause.TargetList)
-	}
-	w.out.Query = q
-	w.insert(i, Target)
-}
-
-// update walks an UPDATE and returns the tables that WHERE sees. Common table expressions never are what is written, whatever
-// their names.
-func (w *walker) update(u *pgquery.UpdateStmt, role Role) []int {
-	w.with(u.WithClause)
-	visible := w.fromClause(u.FromClause, locks{}, fromBeside(role))
-	visible = append(visible, w.target(u.Relation, role))
-	w.rest(u, u.WithClause, u.FromClause)
-	return visible
-}
-
-func (w *walker) delete(d *pgquery.DeleteStmt, role Role) []int {
-	w.with(d.WithClause)
-	visible := w.fromClause(d.UsingClause, locks{}, fromBeside(role))
-	visible = append(visible, w.target(d.Relation, role))
-	w.rest(d, d.WithClause, d.UsingClause)
-	return visible
-}
-
-func (w *walker) insert(i *pgquery.InsertStmt, role Role) {
-	w.with(i.WithClause)
-	w.target(i.Relation, role)
-	w.rest(i, i.WithClause, nil)
-}
-
-func (w *walker) merge(m *pgquery.MergeStmt) {
-	w.with(m.WithClause)
-	w.target(m.Relation, Nested)
-	w.rest(m, m.WithClause, nil)
+	return when
 }
 
 func fromBeside(role Role) Role {
@@ -329,14 +262,24 @@ func fromBeside(role Role) Role {
 }
 
 // target writes down the table that is written.
-func (w *walker) target(v *pgquery.RangeVar, role Role) int {
+func (w *walker) target(v *pgquery.RangeVar, role Role) *Source {
 	i := w.table(v, role)
 	w.out.Tables[i].Written = true
 	w.skipped[v] = true
-	return i
+	return w.tableSource(v, i)
 }
 
-// rest walks what a query that writes has besides its WITH, its FROM and its target.
+// returning notes the columns of RETURNING and walks what is in them.
+func (w *walker) returning(b *Block, list []*pgquery.Node) {
+	b.Output = outputsOf(list)
+	b.Returns = len(list) > 0
+	w.into(&b.Returned, func() { w.visitAll(list) })
+	for _, node := range list {
+		w.skipped[node] = true
+	}
+}
+
+// rest walks what a query has besides its WITH, its FROM and what else was seen to.
 func (w *walker) rest(message proto.Message, with *pgquery.WithClause, from []*pgquery.Node) {
 	if with != nil {
 		w.skipped[with] = true
@@ -347,8 +290,8 @@ func (w *walker) rest(message proto.Message, with *pgquery.WithClause, from []*p
 	w.fields(message.ProtoReflect())
 }
 
-// targets returns the names of columns that are assigned to.
-func targets(list []*pgquery.Node) []string {
+// columnsOf returns the names of columns that are assigned to.
+func columnsOf(list []*pgquery.Node) []string {
 	var names []string
 	for _, node := range list {
 		names = append(names, node.GetResTarget().GetName())
@@ -356,23 +299,8 @@ func targets(list []*pgquery.Node) []string {
 	return names
 }
 
-// insertedBy says what is inserted.
-func insertedBy(i *pgquery.InsertStmt) Inserted {
-	inserted := Inserted{Columns: targets(i.Cols), Defaults: i.SelectStmt == nil}
-	inserted.Parts = slices.ContainsFunc(i.Cols, func(n *pgquery.Node) bool { return len(n.GetResTarget().GetIndirection()) > 0 })
-	values := i.SelectStmt.GetSelectStmt()
-	if values == nil || len(values.SortClause) > 0 || values.LimitCount != nil || values.LimitOffset != nil || len(values.LockingClause) > 0 {
-		return inserted
-	}
-	inserted.Rows = len(values.ValuesLists)
-	if inserted.Rows == 1 {
-		for _, value := range values.ValuesLists[0].GetList().GetItems() {
-			inserted.Values = append(inserted.Values, operandOf(value))
-			inserted.Parts = inserted.Parts || isStar(value)
-		}
-	}
-	return inserted
-}
+// hasParts says whether a part of a column is assigned to.
+func hasParts(node *pgquery.Node) bool { return len(node.GetResTarget().GetIndirection()) > 0 }
 
 // isStar says whether a value stands for several, as (row).* does.
 func isStar(node *pgquery.Node) bool {

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"slices"
 	"sort"
 	"strings"
 
@@ -14,16 +15,18 @@ const maxRun = 7000
 // safeLength is a length at which a text cannot have that many levels.
 const safeLength = maxRun
 
-// tokens are the words of a text, without comments.
+// tokens are the words of a text, or of a part of it, without comments.
 type tokens struct {
 	text string
 	all  []*pgquery.ScanToken
+	// values are where the words VALUES of the whole text begin.
+	values []int32
 }
 
 func scan(text string) (tokens, error) {
 	result, err := pgquery.Scan(text)
 	if err == nil {
-		return tokens{text, withoutComments(result.Tokens)}, nil
+		return newTokens(text, result.Tokens), nil
 	}
 	if len(text) < safeLength {
 		// The grammar may stumble earlier than the scanner, and its message is the one that PostgreSQL gives.
@@ -34,14 +37,19 @@ func scan(text string) (tokens, error) {
 	return tokens{}, refusalOf(err)
 }
 
-func withoutComments(all []*pgquery.ScanToken) []*pgquery.ScanToken {
-	kept := all[:0]
+func newTokens(text string, all []*pgquery.ScanToken) tokens {
+	found := tokens{text: text, all: all[:0]}
 	for _, t := range all {
-		if t.Token != pgquery.Token_SQL_COMMENT && t.Token != pgquery.Token_C_COMMENT {
-			kept = append(kept, t)
+		switch t.Token {
+		case pgquery.Token_SQL_COMMENT, pgquery.Token_C_COMMENT:
+			continue
+		case pgquery.Token_VALUES:
+			found.values = append(found.values, t.Start)
+		default:
 		}
+		found.all = append(found.all, t)
 	}
-	return kept
+	return found
 }
 
 // depth is a bound on the levels of the syntax tree. A list's elements are siblings, so a comma begins anew; set operations
@@ -81,7 +89,7 @@ func (t tokens) depth() int {
 
 // between returns the tokens that begin in [start, end).
 func (t tokens) between(start, end int) tokens {
-	return tokens{t.text, t.all[t.at(start):t.at(end)]}
+	return tokens{t.text, t.all[t.at(start):t.at(end)], t.values}
 }
 
 // at returns the index of the first token that begins at the offset or behind it.
@@ -172,4 +180,17 @@ func (t tokens) around(start, end int) (wideStart, wideEnd int, command bool) {
 // is says whether there is a token of that kind at an index.
 func (t tokens) is(i int, kind pgquery.Token) bool {
 	return i >= 0 && i < len(t.all) && t.all[i].Token == kind
+}
+
+// valuesAfter returns which of the words VALUES of the whole text, from 0, is the first one at the offset or behind it that begins
+// rows; -1 if there is none. A column or an alias can have that name too; the former has no parenthesis behind it, the latter AS
+// in front.
+func (t tokens) valuesAfter(offset int) int {
+	for i := t.at(offset); i < len(t.all); i++ {
+		if t.all[i].Token == pgquery.Token_VALUES && t.is(i+1, pgquery.Token_ASCII_40) && !t.is(i-1, pgquery.Token_AS) {
+			number, _ := slices.BinarySearch(t.values, t.all[i].Start)
+			return number
+		}
+	}
+	return -1
 }

@@ -17,6 +17,12 @@ type walker struct {
 	out    *Statement
 	// names are the common table expressions that can be seen from here.
 	names *scope
+	// block is the query that is walked, queries where one that is found inside of it is to be written down.
+	block   *Block
+	queries *[]*Block
+	// windows are the named ones of the query; calling are the calls, as indexes, in whose arguments the walk is.
+	windows []*pgquery.Node
+	calling []int
 	// role is what a relation is that nobody gave a role; roles are those that somebody did.
 	role  Role
 	roles map[*pgquery.RangeVar]Role
@@ -24,9 +30,10 @@ type walker struct {
 	places map[*pgquery.FuncCall]place
 	// skipped are parts of the tree that have been seen to, or that name nothing.
 	skipped map[proto.Message]bool
-	// seenFields, seenTypes and seenOperators are those that were written down.
+	// seenFields, seenTypes, seenCasts and seenOperators are those that were written down.
 	seenFields    map[string]bool
 	seenTypes     map[Name]bool
+	seenCasts     map[Name]bool
 	seenOperators map[Name]bool
 	level         int
 	tooDeep       bool
@@ -37,19 +44,20 @@ type place struct {
 	aliased, modified bool
 }
 
-// scope is a list of names of common table expressions, inner ones first.
+// scope is a list of common table expressions, inner ones first.
 type scope struct {
-	name  string
-	outer *scope
+	common *Common
+	outer  *scope
 }
 
-func (s *scope) has(name string) bool {
+// find returns what has a name; nil if nothing has.
+func (s *scope) find(name string) *Common {
 	for ; s != nil; s = s.outer {
-		if s.name == name {
-			return true
+		if s.common.Name == name {
+			return s.common
 		}
 	}
-	return false
+	return nil
 }
 
 // statement returns the facts of a statement, which may be inside of another one.
@@ -57,8 +65,10 @@ func (w *walker) statement(node *pgquery.Node) *Statement {
 	inner := &walker{
 		tokens: w.tokens, names: w.names, level: w.level + 1, out: &Statement{},
 		roles: map[*pgquery.RangeVar]Role{}, places: map[*pgquery.FuncCall]place{}, skipped: map[proto.Message]bool{},
-		seenFields: map[string]bool{}, seenTypes: map[Name]bool{}, seenOperators: map[Name]bool{},
+		seenFields: map[string]bool{}, seenTypes: map[Name]bool{}, seenCasts: map[Name]bool{}, seenOperators: map[Name]bool{},
+		block: &Block{}, // for what is in no query
 	}
+	inner.queries = &inner.block.Queries
 	inner.top(node)
 	w.tooDeep = w.tooDeep || inner.tooDeep
 	return inner.out
@@ -73,16 +83,18 @@ func (w *walker) top(node *pgquery.Node) {
 	w.out.Kind = kindOf(message)
 	switch q := message.(type) {
 	case *pgquery.SelectStmt:
-		w.topSelect(q)
+		for _, call := range onlyCalls(q) {
+			w.places[call] = place{where: Alone}
+		}
+		w.out.Query = w.selection(q, From, false)
 	case *pgquery.InsertStmt:
-		w.topInsert(q)
+		w.out.Query = w.insert(q, Target)
 	case *pgquery.UpdateStmt:
-		w.topUpdate(q)
+		w.out.Query = w.update(q, Target)
 	case *pgquery.DeleteStmt:
-		w.topDelete(q)
+		w.out.Query = w.delete(q, Target)
 	case *pgquery.MergeStmt:
-		w.out.Query = &Query{Command: Merge, Returns: len(q.ReturningList) > 0}
-		w.merge(q)
+		w.out.Query = w.merge(q)
 	default:
 		w.role = Subject
 		w.utility(message)
@@ -94,9 +106,34 @@ func (w *walker) top(node *pgquery.Node) {
 	w.out.Name = tagOf(message)
 }
 
-// content returns what a node holds, nil for none.
+// content returns what a node holds, nil for none. What most nodes hold is found without a look at their description, which takes
+// longer.
 func content(node *pgquery.Node) proto.Message {
 	if node == nil {
+		return nil
+	}
+	switch n := node.Node.(type) {
+	case *pgquery.Node_ColumnRef:
+		return n.ColumnRef
+	case *pgquery.Node_AConst:
+		return n.AConst
+	case *pgquery.Node_AExpr:
+		return n.AExpr
+	case *pgquery.Node_String_:
+		return n.String_
+	case *pgquery.Node_ResTarget:
+		return n.ResTarget
+	case *pgquery.Node_List:
+		return n.List
+	case *pgquery.Node_ParamRef:
+		return n.ParamRef
+	case *pgquery.Node_RangeVar:
+		return n.RangeVar
+	case *pgquery.Node_FuncCall:
+		return n.FuncCall
+	case *pgquery.Node_TypeCast:
+		return n.TypeCast
+	case nil:
 		return nil
 	}
 	m := node.ProtoReflect()
@@ -127,16 +164,19 @@ func (w *walker) visit(message proto.Message) {
 		if inside := content(m); inside != nil {
 			w.visit(inside)
 		}
+	case *pgquery.A_Const, *pgquery.String, *pgquery.ParamRef: // nothing is named in them
+	case *pgquery.List:
+		w.visitAll(m.Items)
 	case *pgquery.SelectStmt:
-		w.nestedSelect(m, false)
+		w.found(w.nested(func() *Block { return w.selection(m, Nested, false) }))
 	case *pgquery.InsertStmt:
-		w.nested(func() { w.insert(m, Nested) })
+		w.found(w.nested(func() *Block { return w.insert(m, Nested) }))
 	case *pgquery.UpdateStmt:
-		w.nested(func() { w.update(m, Nested) })
+		w.found(w.nested(func() *Block { return w.update(m, Nested) }))
 	case *pgquery.DeleteStmt:
-		w.nested(func() { w.delete(m, Nested) })
+		w.found(w.nested(func() *Block { return w.delete(m, Nested) }))
 	case *pgquery.MergeStmt:
-		w.nested(func() { w.merge(m) })
+		w.found(w.nested(func() *Block { return w.merge(m) }))
 	case *pgquery.RangeVar:
 		w.relation(m)
 	case *pgquery.IntoClause:
@@ -149,16 +189,27 @@ func (w *walker) visit(message proto.Message) {
 		w.roles[m.Pktable] = Referenced
 		w.fields(m.ProtoReflect())
 	case *pgquery.FuncCall:
-		w.call(m)
-		w.fields(m.ProtoReflect())
+		w.inCall(w.call(m), m.ProtoReflect())
 	case *pgquery.RangeFunction:
 		w.rangeFunction(m)
 		w.fields(m.ProtoReflect())
 	case *pgquery.ColumnRef:
-		w.qualifier(m.Fields)
-		w.behindDots(m.Fields[min(1, len(m.Fields)):])
+		w.column(m)
 	case *pgquery.A_Indirection:
 		w.behindDots(m.Indirection)
+		w.fields(m.ProtoReflect())
+	case *pgquery.TypeCast:
+		if operandOf(m.Arg).Kind == Expression {
+			w.computedCast(m.TypeName)
+		}
+		w.fields(m.ProtoReflect())
+	case *pgquery.JsonAggConstructor:
+		if m.Over != nil {
+			w.block.Windows = append(w.block.Windows, w.partition(m.Over))
+		}
+		w.fields(m.ProtoReflect())
+	case *pgquery.SQLValueFunction:
+		w.out.Moments = true
 		w.fields(m.ProtoReflect())
 	case *pgquery.TypeName:
 		w.typeName(m)
@@ -177,6 +228,8 @@ func (w *walker) visit(message proto.Message) {
 			w.equals()
 		}
 		w.fields(m.ProtoReflect())
+	case *pgquery.CurrentOfExpr:
+		w.out.AtCursor = true
 	case *pgquery.LockingClause: // its relations are aliases
 		w.out.Locks = true
 	default:
@@ -212,24 +265,39 @@ func (w *walker) visitAll(nodes []*pgquery.Node) {
 }
 
 // nested walks a query that is inside of something else: what is seen only there is forgotten behind it.
-func (w *walker) nested(walk func()) {
+func (w *walker) nested(walk func() *Block) *Block {
 	names, role := w.names, w.role
 	w.role = Nested
-	walk()
+	b := walk()
 	w.names, w.role = names, role
+	return b
 }
 
-// relation writes down a table that is named, and returns its index; -1 for a common table expression.
-func (w *walker) relation(v *pgquery.RangeVar) int {
+// found writes down a query inside of the one that is walked.
+func (w *walker) found(b *Block) { *w.queries = append(*w.queries, b) }
+
+// into walks with another place for the queries that are found.
+func (w *walker) into(queries *[]*Block, walk func()) {
+	before := w.queries
+	w.queries = queries
+	walk()
+	w.queries = before
+}
+
+// relation writes down a table that is named, and returns its index; or the common table expression that it is.
+func (w *walker) relation(v *pgquery.RangeVar) (int, *Common) {
 	role, given := w.roles[v]
 	if !given {
 		role = w.role
 	}
 	isTarget := given && role == Target
-	if role < Subject && !isTarget && v.Catalogname == "" && v.Schemaname == "" && w.names.has(v.Relname) {
-		return -1
+	if role < Subject && !isTarget && v.Catalogname == "" && v.Schemaname == "" {
+		if common := w.names.find(v.Relname); common != nil {
+			common.References++
+			return -1, common
+		}
 	}
-	return w.table(v, role)
+	return w.table(v, role), nil
 }
 
 // table writes down a table in its role.
@@ -244,7 +312,7 @@ func (w *walker) table(v *pgquery.RangeVar, role Role) int {
 	t.End = w.tokens.nameEnd(t.Start, parts)
 	t.WideStart, t.WideEnd, t.Command = w.tokens.around(t.Start, t.End)
 	if v.Alias != nil {
-		t.Alias, t.ColumnAliases = v.Alias.Aliasname, len(v.Alias.Colnames) > 0
+		t.Alias = v.Alias.Aliasname
 	}
 	w.out.Tables = append(w.out.Tables, t)
 	return len(w.out.Tables) - 1
@@ -261,8 +329,8 @@ func (w *walker) created(v *pgquery.RangeVar) {
 	}
 }
 
-// call writes down a call of a function.
-func (w *walker) call(f *pgquery.FuncCall) {
+// call writes down a call of a function and returns its index.
+func (w *walker) call(f *pgquery.FuncCall) int {
 	schema, name := qualified(f.Funcname)
 	at := w.places[f]
 	c := Call{Schema: schema, Name: name, Start: int(f.Location), Place: at.where, Aliased: at.aliased}
@@ -276,10 +344,40 @@ func (w *walker) call(f *pgquery.FuncCall) {
 		c.Arguments = append(c.Arguments, operandOf(value))
 		c.ArgumentNames = append(c.ArgumentNames, argumentName)
 	}
-	w.out.Calls = append(w.out.Calls, c)
+	if c.Over = f.Over != nil; c.Over {
+		w.block.Windows = append(w.block.Windows, w.partition(f.Over))
+	}
+	index := w.writeCall(c)
 	if readAsWord(f) {
 		w.calledByWord(name, c.Start)
 	}
+	return index
+}
+
+func (w *walker) writeCall(c Call) int {
+	index := len(w.out.Calls)
+	w.out.Calls = append(w.out.Calls, c)
+	w.block.Calls = append(w.block.Calls, index)
+	return index
+}
+
+// partition returns the terms of PARTITION BY of a window.
+func (w *walker) partition(window *pgquery.WindowDef) []Term {
+	name := window.Name // of OVER name
+	for range len(w.windows) + 1 {
+		if len(window.PartitionClause) > 0 {
+			return termsOf(window.PartitionClause)
+		}
+		if name == "" {
+			name = window.Refname
+		}
+		at := slices.IndexFunc(w.windows, func(n *pgquery.Node) bool { return n.GetWindowDef().GetName() == name })
+		if at < 0 {
+			return nil
+		}
+		window, name = w.windows[at].GetWindowDef(), ""
+	}
+	return nil
 }
 
 // rangeFunction notes which calls stand where a table stands.
@@ -296,6 +394,36 @@ func (w *walker) rangeFunction(f *pgquery.RangeFunction) {
 		}
 	}
 }
+
+// column writes down what follows from a column's name.
+func (w *walker) column(c *pgquery.ColumnRef) {
+	w.qualifier(c.Fields)
+	w.behindDots(c.Fields[min(1, len(c.Fields)):])
+	names := texts(c.Fields)
+	if len(names) == 0 {
+		return
+	}
+	w.out.Physical = w.out.Physical || systemColumns[names[len(names)-1]]
+	for _, call := range w.calling[max(0, len(w.calling)-maxCalling):] {
+		w.out.Calls[call].Columns = append(w.out.Calls[call].Columns, names)
+	}
+}
+
+// maxCalling is how many calls inside of each other a column is written down for.
+const maxCalling = 32
+
+// inCall walks the arguments of a call.
+func (w *walker) inCall(call int, arguments protoreflect.Message) {
+	w.calling = append(w.calling, call)
+	if deep := len(w.calling) - 1 - maxCalling; deep >= 0 {
+		w.out.Calls[w.calling[deep]].Queries = true // what is inside is not known any more
+	}
+	w.fields(arguments)
+	w.calling = w.calling[:len(w.calling)-1]
+}
+
+// systemColumns are those that every table has unasked; they say where a row is, or who wrote it.
+var systemColumns = map[string]bool{"ctid": true, "xmin": true, "xmax": true, "cmin": true, "cmax": true, "tableoid": true}
 
 // behindDots writes down names that may be columns or functions.
 func (w *walker) behindDots(nodes []*pgquery.Node) {
@@ -323,6 +451,15 @@ func (w *walker) typeName(n *pgquery.TypeName) {
 	if key := (Name{schema, name}); !w.seenTypes[key] {
 		w.seenTypes[key] = true
 		w.out.Types = append(w.out.Types, key)
+	}
+}
+
+// computedCast writes down a type that something computed is cast to.
+func (w *walker) computedCast(n *pgquery.TypeName) {
+	schema, name := qualified(n.GetNames())
+	if key := (Name{schema, name}); !w.seenCasts[key] {
+		w.seenCasts[key] = true
+		w.out.ComputedCasts = append(w.out.ComputedCasts, key)
 	}
 }
 

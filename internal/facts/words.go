@@ -13,7 +13,7 @@ func (w *walker) word(message proto.Message) {
 }
 
 func (w *walker) calledByWord(name string, at int) {
-	w.out.Calls = append(w.out.Calls, Call{
+	w.writeCall(Call{
 		Name: name, Word: true, Start: at, End: w.tokens.callEnd(at, 1),
 		Arguments: []Operand{{}}, ArgumentNames: []string{""}, // as with any other call of one argument, the name may be a type's
 	})

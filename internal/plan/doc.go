@@ -8,7 +8,9 @@
 // unless it says that it is Uncacheable.
 //
 // The law is: right or refused, never wrong. A statement that names sharded tables runs only if it is proven that one shard
-// has every row that can matter to it. Kinds of statements, roles of tables and functions that nobody thought of are refused.
+// has every row that can matter to it, or that each shard's part of the answer can be computed alone. If that depends on the values of its
+// keys, the plan says what to do when they are on one shard, and what when they are not. A statement that writes to reference tables
+// must do the same to every copy. Kinds of statements, roles of tables and functions that nobody thought of are refused.
 // Code that no text names counts as well: behind views, rules and row security, behind tables that are written, operators, casts
 // and types, and so does what definitions compute at once. All names of a text are looked up before any of it runs: behind a
 // statement that may change what they mean, a statement is refused. What is taken on trust, because no catalogue tells it: that
@@ -16,6 +18,9 @@
 // classes read and write no sharded table.
 //
 // All functions are safe for concurrent use. Start reading at make.go; kinds.go lists what becomes of each kind of statement,
-// query.go and keys.go how a query finds its shard, unsettled.go what the statements of one text leave open for each other. The
-// files under testdata show every rule at work.
+// query.go what the tables and functions of a query ask for, unsettled.go what the statements of one text leave open for each other. The
+// proof is made in prove.go: proof.go, from.go and writes.go build what a statement is made of, scope.go says which columns its names mean,
+// spread.go and recursion.go find out what values they have, tuples.go makes keys of them, divide.go finds parts that are independent;
+// copies.go is for reference tables. The files under testdata show every rule at work, and one test runs plans of random statements
+// beside a single server.
 package plan

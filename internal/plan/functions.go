@@ -210,7 +210,11 @@ func (v *survey) function(name FunctionName) {
 	same := effectOf(name.Name)
 	for i := range overloads {
 		f := &overloads[i]
-		if f.mayReadTables() {
+		switch {
+		case !f.mayReadTables():
+		case v.p.sharded && v.p.ShardLocal != nil && v.p.ShardLocal(f.Schema, f.Name):
+			v.local, v.mayDefine = name.Name, true
+		default:
 			v.opaque(name)
 		}
 		v.taints = v.taints || f.isOwnCode()
@@ -227,9 +231,15 @@ func (v *survey) opaque(name FunctionName) {
 	word := name.Kind.word()
 	v.taints, v.mayDefine, v.changes = true, true, true
 	v.prefersHome("the " + word + " " + name.Name)
+	v.refuseOpaque(name)
+}
+
+// refuseOpaque refuses a function that may do anything while there are sharded tables.
+func (v *survey) refuseOpaque(name FunctionName) {
 	if !v.p.sharded {
 		return
 	}
+	word := name.Kind.word()
 	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported while there are sharded tables", word, name.Name)
 	if name.Kind == OfFunction {
 		refusal = refusal.WithDetail("It may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
@@ -239,6 +249,13 @@ func (v *survey) opaque(name FunctionName) {
 			WithHint("%s", immutableHint)
 	}
 	v.out.refuse(word+"-may-read-tables", refusal)
+}
+
+// refuseLocal refuses a function that uses the rows of one shard where no key says which.
+func (v *survey) refuseLocal() {
+	v.out.refuse("local-function-place", pgerr.New(pgerr.FeatureNotSupported, "function %q uses the rows of one shard, and the statement does not say of which", v.local).
+		WithDetail("It was declared to be local to the shard of the statement that calls it.").
+		WithHint("Call it in a statement on a sharded table whose key is bound to a value."))
 }
 
 // effect adds what a function of PostgreSQL does besides computing.

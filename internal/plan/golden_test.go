@@ -18,7 +18,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what the planner says into the golden files")
 
 // TestPlans plans the statements of the golden files. A case is a text, a line of dashes and the plan; a blank line ends it.
-// Comments before the text say what it runs in: "-- map: empty", "-- path: other, public", "-- temporary: orders, x", "-- unsettled: CREATE FUNCTION".
+// Comments before the text say what it runs in: "-- map: empty", "-- path: other, public", "-- temporary: orders, x", "-- unsettled: CREATE
+// FUNCTION", "-- local function: public.f".
 func TestPlans(t *testing.T) {
 	files := must[[]string](t)(filepath.Glob("testdata/*.txt"))
 	if len(files) < 10 {
@@ -81,6 +82,8 @@ func contextOf(t testing.TB, text string, all map[string]*topology.Map) plan.Con
 			c.PathIsLocal = true
 		case "-- altered":
 			c.Altered = true
+		case "-- local function":
+			c.ShardLocal = func(schema, name string) bool { return slices.Contains(names, schema+"."+name) }
 		case "-- unsettled":
 			c.Unsettled = strings.TrimSpace(value)
 		}
@@ -135,7 +138,7 @@ func describeStatement(text string, s *plan.Statement) []string {
 		return lines
 	}
 	lines := []string{s.Name + " " + describeRoute(s.Route) + flags(s)}
-	lines = append(lines, describeKey(s.Route)...)
+	lines = append(lines, describeKeys(s.Route)...)
 	if s.Command != plan.Pass {
 		lines = append(lines, "  command: "+commands[s.Command]+describeTransaction(s.Transaction))
 	}
@@ -157,7 +160,10 @@ var commands = []string{
 }
 
 func describeRoute(r plan.Route) string {
-	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "everywhere"}[r.Level]
+	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "several " + r.Keyspace, "everywhere"}[r.Level]
+	if r.Level >= plan.Several {
+		level += []string{" whole", " in parts", " by row", " copies"}[r.Parts]
+	}
 	return level + " (" + r.Why + ")"
 }
 
@@ -187,20 +193,70 @@ func flags(s *plan.Statement) string {
 	return "; " + strings.Join(set, "; ")
 }
 
-func describeKey(r plan.Route) []string {
+// describeKeys writes where keys come from; of many, the first and the last.
+func describeKeys(r plan.Route) []string {
 	var lines []string
 	for _, part := range r.Key {
-		line := fmt.Sprintf("  key: %s %s", part.Column, part.Type)
-		if part.TypeMod >= 0 {
-			line += fmt.Sprintf("(mod %d)", part.TypeMod)
+		lines = append(lines, "  key: "+describePart(part, "="))
+	}
+	for i, key := range r.Keys {
+		if i >= 3 && i < len(r.Keys)-1 {
+			if i == 3 {
+				lines = append(lines, "  …")
+			}
+			continue
 		}
-		verb := " = "
-		if part.Store {
-			verb = " := "
+		var parts []string
+		for _, part := range key {
+			parts = append(parts, describePart(part, "="))
 		}
-		lines = append(lines, line+verb+describeOperand(part.Operand))
+		line := "  key: "
+		if i < r.RowKeys {
+			line = "  row: "
+		}
+		lines = append(lines, line+strings.Join(parts, ", "))
+	}
+	for _, b := range r.Bounds {
+		sign := ">"
+		if b.Upper {
+			sign = "<"
+		}
+		if b.Inclusive {
+			sign += "="
+		}
+		lines = append(lines, "  bound: "+describePart(b.Part, sign))
+	}
+	if r.Parts == plan.ByRow {
+		lines = append(lines, fmt.Sprintf("  rows behind VALUES %d", r.ValuesAt))
+	}
+	if r.All {
+		lines = append(lines, "  all shards")
+	}
+	if r.Timed {
+		lines = append(lines, "  no word for a time")
+	}
+	if u := r.Undivided; u != nil {
+		lines = append(lines, fmt.Sprintf("  if several: %s %s", u.Code, u.Message), "    "+u.Detail)
 	}
 	return lines
+}
+
+func describePart(part plan.KeyPart, sign string) string {
+	line := fmt.Sprintf("%s %s", part.Column, part.Type)
+	if part.TypeMod >= 0 {
+		line += fmt.Sprintf("(mod %d)", part.TypeMod)
+	}
+	if part.Store {
+		sign = ":" + sign
+	}
+	if part.Each {
+		sign += " each of"
+	}
+	line += " " + sign + " " + describeOperand(part.Operand)
+	if part.Listed {
+		line += " listed"
+	}
+	return line
 }
 
 func describeOperand(o plan.Operand) string {

@@ -93,8 +93,21 @@ func planDeclare(p *planner, s *facts.Statement, out *Statement) {
 	inner := p.inner(s, out)
 	*out = inner
 	out.Name, out.Start, out.End, out.Rows, out.Reads = s.Name, s.Start, s.End, false, false
+	out.keepWhole("a cursor")
 	if s.Options.Hold {
 		out.Pin = pinHold
+	}
+}
+
+// keepWhole sees to it that what cannot be put together from parts runs on one shard.
+func (s *Statement) keepWhole(what string) {
+	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", what).WithHint("Bind the key to the values of one shard.")
+	switch {
+	case s.Refusal != nil, s.Route.Level < Several, s.Route.Level == Several && s.Route.Parts == Whole:
+	case s.Route.Level == Several && len(s.Route.Keys) > 0 && s.Route.RowKeys == 0:
+		s.Route.Parts, s.Route.Undivided = Whole, refusal
+	default:
+		s.refuse("not-divided", refusal)
 	}
 }
 
@@ -146,6 +159,7 @@ func planCopy(p *planner, s *facts.Statement, out *Statement) {
 		inner := p.inner(s, out)
 		*out = inner
 		out.Name, out.Start, out.End = s.Name, s.Start, s.End
+		out.keepWhole("COPY")
 	} else {
 		p.copyTable(s, out)
 	}

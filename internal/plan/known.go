@@ -73,6 +73,8 @@ type Column struct {
 	// NotNull: NULL is refused. HasDefault: what is missing becomes something else than NULL. Generated: it is computed
 	// from other columns. IdentityAlways: GENERATED ALWAYS AS IDENTITY.
 	NotNull, HasDefault, Generated, IdentityAlways bool
+	// DefaultVaries: its default is not the same everywhere and always.
+	DefaultVaries bool
 	// Nondeterministic: texts that differ can be equal under its collation.
 	Nondeterministic bool
 }

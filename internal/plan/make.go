@@ -27,6 +27,9 @@ type Context struct {
 	// Altered: definitions ran earlier in the same transaction, and names were looked up as that transaction sees them, so
 	// rolling it back changes what they mean.
 	Altered bool
+	// ShardLocal says whether a function was declared to use rows of one shard only, that of the statement which calls it; nil if
+	// none was.
+	ShardLocal func(schema, name string) bool
 	// Map is the shard map.
 	Map *topology.Map
 	// Home is the name of the home shard.
@@ -152,8 +155,35 @@ func (p *planner) statement(s *facts.Statement) Statement {
 	if out.Refusal != nil {
 		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule}
 	}
+	out.Uses = p.uses(s, nil)
 	p.remember(s, &out)
 	return out
+}
+
+// uses adds the relations that a statement names to a list.
+func (p *planner) uses(s *facts.Statement, used []RelationName) []RelationName {
+	for _, t := range s.Tables {
+		r := p.resolve(t)
+		if t.Role == facts.Created {
+			r = p.resolveNew(t, s.Options.Temporary)
+		}
+		name := RelationName{t.Schema, t.Name}
+		switch {
+		case r.relation != nil:
+			name = RelationName{r.relation.Schema, r.relation.Name}
+		case r.table != nil:
+			name = RelationName{r.table.Name().Schema, r.table.Name().Name}
+		case t.Role == facts.Created && name.Schema == "" && r.class != temporary:
+			name.Schema = p.newSchema()
+		}
+		if !slices.Contains(used, name) {
+			used = append(used, name)
+		}
+	}
+	if s.Inner != nil {
+		used = p.uses(s.Inner, used)
+	}
+	return used
 }
 
 func (p *planner) decide(s *facts.Statement, out *Statement) {

@@ -26,7 +26,7 @@ func TestKindsThatNobodyPlannedAreRefused(t *testing.T) {
 		if shown[kind] {
 			continue
 		}
-		made := plan.Make("", []facts.Statement{{Kind: kind, Name: string(kind), Query: &facts.Query{}}}, nil, c)
+		made := plan.Make("", []facts.Statement{{Kind: kind, Name: string(kind), Query: &facts.Block{}}}, nil, c)
 		refused := made.Statements[0].Refusal != nil
 		if unknown := kind == "NewStmt" || slices.Contains(notStatements, kind); unknown && !refused {
 			t.Errorf("%s is planned: %+v", kind, made.Statements[0])
@@ -177,10 +177,8 @@ func checkStatement(t *testing.T, f *facts.Statement, s *plan.Statement, full bo
 	if s.Route.Why == "" {
 		t.Errorf("the route has no reason: %+v", s)
 	}
-	keyed := s.Route.Level == plan.Keyed
-	if keyed != (len(s.Route.Key) > 0) || keyed && (s.Route.Keyspace == "" || s.Route.Table == "") {
-		t.Errorf("the key is not complete: %+v", s.Route)
-	}
+	checkRoute(t, &s.Route)
+	keyed := s.Route.Level == plan.Keyed || s.Route.Level == plan.Several
 	if s.Reads && (s.Schema || s.Pin != "" || len(s.Creates) > 0) {
 		t.Errorf("it only reads, and more: %+v", s)
 	}
@@ -191,6 +189,21 @@ func checkStatement(t *testing.T, f *facts.Statement, s *plan.Statement, full bo
 		if table.Schema == "public" && (table.Name == "orders" || table.Name == "items") && !keyed {
 			t.Errorf("%s names public.%s and runs %d", f.Name, table.Name, s.Route.Level)
 		}
+	}
+}
+
+// checkRoute holds that a route says all that it must.
+func checkRoute(t *testing.T, r *plan.Route) {
+	t.Helper()
+	keyed, several := r.Level == plan.Keyed, r.Level == plan.Several
+	if keyed != (len(r.Key) > 0) || (keyed || several) && (r.Keyspace == "" || r.Table == "") {
+		t.Errorf("the key is not complete: %+v", r)
+	}
+	if several != (len(r.Keys) > 0 || len(r.Bounds) > 0 || r.All) || (r.Undivided != nil) != (several && r.Parts == plan.Whole) {
+		t.Errorf("the keys are not complete: %+v", r)
+	}
+	if (r.RowKeys > 0) != (r.Parts == plan.ByRow) || (r.Parts == plan.Copies) != (r.Level == plan.Everywhere) {
+		t.Errorf("the parts are not complete: %+v", r)
 	}
 }
 

@@ -22,15 +22,28 @@ const (
 	oidTimestamp   = 1114
 	oidBytea       = 17
 	oidNumeric     = 1700
+	oidBool        = 16
+	oidName        = 19
+	oidJSON        = 114
+	oidJSONB       = 3802
+	oidFloat4      = 700
+	oidFloat8      = 701
+	oidInterval    = 1186
 )
 
 // typeOIDs are PostgreSQL's own types that literals and parameters are commonly cast to, by their names in the catalogue.
 // Types whose values depend on a server's catalogue, such as regclass, are not among them.
 var typeOIDs = map[string]uint32{
-	"bool": 16, "bytea": oidBytea, "char": 18, "name": 19, "int8": oidInt8, "int2": oidInt2, "int4": oidInt4, "text": oidText,
-	"oid": 26, "json": 114, "float4": 700, "float8": 701, "unknown": 705, "money": 790, "inet": 869, "cidr": 650, "bpchar": oidBpchar,
-	"varchar": oidVarchar, "date": oidDate, "time": 1083, "timestamp": oidTimestamp, "timestamptz": oidTimestamptz, "interval": 1186,
-	"timetz": 1266, "bit": 1560, "varbit": 1562, "numeric": oidNumeric, "uuid": oidUUID, "jsonb": 3802,
+	"bool": oidBool, "bytea": oidBytea, "char": 18, "name": oidName, "int8": oidInt8, "int2": oidInt2, "int4": oidInt4, "text": oidText,
+	"oid": 26, "json": oidJSON, "float4": oidFloat4, "float8": oidFloat8, "unknown": 705, "money": 790, "inet": 869, "cidr": 650, "bpchar": oidBpchar,
+	"varchar": oidVarchar, "date": oidDate, "time": 1083, "timestamp": oidTimestamp, "timestamptz": oidTimestamptz, "interval": oidInterval,
+	"timetz": 1266, "bit": 1560, "varbit": 1562, "numeric": oidNumeric, "uuid": oidUUID, "jsonb": oidJSONB,
+}
+
+// arrayOIDs are the types of arrays of types that keys may be compared with.
+var arrayOIDs = map[uint32]uint32{
+	oidInt2: 1005, oidInt4: 1007, oidInt8: 1016, oidText: 1009, oidVarchar: 1015, oidUUID: 2951, oidDate: 1182, oidTimestamptz: 1185, oidTimestamp: 1115,
+	oidBytea: 1001, oidNumeric: 1231,
 }
 
 // keyTypes are the types of key columns by OID.
@@ -41,33 +54,41 @@ var keyTypes = map[uint32]key.Type{
 
 // operand says where a value comes from when the plan runs.
 func (p *planner) operand(o facts.Operand) Operand {
-	out := Operand{CastMod: -1}
+	out, byLiteral := p.operandOf(o)
+	p.plan.Uncacheable = p.plan.Uncacheable || byLiteral
+	return out
+}
+
+// operandOf says where a value comes from when the plan runs, and whether that is right for this text alone. Of an array it says
+// it as of its elements.
+func (p *planner) operandOf(o facts.Operand) (out Operand, byLiteral bool) {
+	out = Operand{CastMod: -1}
 	switch o.Kind {
 	case facts.Constant:
 		literal, negative, found := p.literalAt(o.Start)
 		if !found {
-			return out
+			return out, false
 		}
 		out.Kind, out.Literal, out.Negative = FromLiteral, literal, negative
 	case facts.Param:
 		out.Kind, out.Param = FromParam, o.Param
 	case facts.Null:
 		out.Kind = IsNull
-		return out
+		return out, false
 	case facts.Default:
 		out.Kind = IsDefault
-		return out
+		return out, false
 	case facts.True:
 		out.Kind = IsTrue
 	case facts.False:
 		out.Kind = IsFalse
 	default:
-		return out
+		return out, false
 	}
 	if len(o.Casts) > 0 && !p.cast(&out, o.Casts) {
-		return Operand{CastMod: -1}
+		return Operand{CastMod: -1}, false
 	}
-	return out
+	return out, len(o.Casts) > 0 && o.Casts[0].HasMods
 }
 
 // literalAt finds the literal that a constant is, by its place in the text. A constant with a minus begins at the minus.
@@ -128,7 +149,6 @@ func (p *planner) cast(out *Operand, casts []facts.Type) bool {
 	if !t.HasMods {
 		return true
 	}
-	p.plan.Uncacheable = true // modifiers are literals
 	mod, known := typeMod(oid, t.Mods)
 	out.CastMod = mod
 	return known

@@ -25,6 +25,9 @@ type Statement struct {
 	Start, End int
 	// Plain: nothing follows from its success: it passes, pins nothing, taints nothing, sets nothing, changes no schema.
 	Plain bool
+	// Uses are the relations that it names, each once, with the schema and the name that the catalogue or the shard map has for
+	// them. Schema is empty for one that neither knows.
+	Uses []RelationName
 	// Refusal is why it must not run, Rule the planner's name for the reason; all that follows is empty then.
 	Refusal *pgerr.Error
 	Rule    string
@@ -196,7 +199,7 @@ type Route struct {
 	// first ones are those of its rows, one for each and in their order, and RowKeys says how many that is.
 	Keys    [][]KeyPart
 	RowKeys int
-	// ValuesAt is the number of the VALUES, among all in the text, that begins these rows.
+	// ValuesAt is, for ByRow, which of the words VALUES of the text begins the rows, from 0.
 	ValuesAt int
 	// Bounds are for Several, in a keyspace by range: all hold for the first key column at once. All: every shard that owns something
 	// of the keyspace.
@@ -205,6 +208,9 @@ type Route struct {
 	// Parts says how the statement is divided if the shards are several; Undivided is why it is not, if it is Whole.
 	Parts     Parts
 	Undivided *pgerr.Error
+	// Timed: it may read a text as a date or a time. If its parts are Copies it must not run with a literal or a parameter of which
+	// [VariesInTime] is true.
+	Timed bool
 	// Table is the sharded table that the key belongs to, or a reference table that is read; for messages.
 	Table string
 	// Why is the reason in a few words, for EXPLAIN and for tests.
@@ -228,8 +234,12 @@ type KeyPart struct {
 	Store bool
 	// Operand is where the value comes from.
 	Operand Operand
-	// Each: the operand is an array, and every element of it is a value. It is not in Route.Key.
+	// Each: the operand is an array, and every element of it is a value. Its cast is one to a type of arrays. It is not in
+	// Route.Key.
 	Each bool
+	// Listed: the operand stands in a list, and the types of all of them decide which operator compares them with the column. So a
+	// parameter of another family of types counts even if it is NULL. It is not in Route.Key.
+	Listed bool
 }
 
 // Operand is a value in a statement: a literal, a parameter, or a keyword such as NULL.

@@ -17,8 +17,8 @@ type survey struct {
 	tables []resolved
 	// sharded are the indexes of sharded ones.
 	sharded []int
-	// referenceRead and referenceWritten are names of reference tables; locking one's rows counts as writing.
-	referenceRead, referenceWritten string
+	// referenceRead, referenceWritten and referenceLocked are names of reference tables.
+	referenceRead, referenceWritten, referenceLocked string
 	// shard is the one that has what is single, singleName the relation.
 	shard, singleName string
 	// homeWhy is why it must run on the home shard, preferred why it should if nothing asks for another.
@@ -27,6 +27,8 @@ type survey struct {
 	changes, taints bool
 	// mayDefine: code runs that may do anything, so it taints too.
 	mayDefine bool
+	// local is a function that uses the rows of one shard.
+	local string
 }
 
 // planQuery plans SELECT, VALUES, INSERT, UPDATE, DELETE and MERGE.
@@ -176,32 +178,37 @@ func (v *survey) single(r *resolved) {
 }
 
 func (v *survey) reference(r *resolved) {
-	if r.Written || r.Locked {
+	switch {
+	case r.Written:
 		v.referenceWritten = r.title()
-		return
+	case r.Locked:
+		v.referenceLocked = r.title()
+	default:
+		v.referenceRead = r.title()
 	}
-	v.referenceRead = r.title()
 }
 
 // route decides where the statement runs.
 func (v *survey) route() {
 	switch {
 	case v.out.Refusal != nil:
+	case v.referenceLocked != "" && v.p.Map.ShardCount() > 1:
+		v.refuseReferenceWrite("locking rows of", v.referenceLocked, "All copies have to be locked together.")
 	case v.referenceWritten != "" && v.p.Map.ShardCount() > 1:
-		v.out.refuse("reference-write", pgerr.New(pgerr.FeatureNotSupported, "writing to reference table %s is not supported yet", v.referenceWritten).
-			WithDetail("It is copied to every shard, and all copies have to change, or be locked, together.").
-			WithHint("Reference tables can be read and joined."))
+		v.routeCopies()
 	case v.makes() && (len(v.sharded) > 0 || v.referenceRead != ""):
 		v.out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", v.s.Name))
 	case len(v.sharded) > 0:
 		v.routeSharded()
+	case v.local != "":
+		v.refuseLocal()
 	case v.shard != "":
 		v.routeSingle()
 	case v.homeWhy != "":
 		v.out.Route = Route{Level: Home, Why: v.homeWhy}
 	case v.preferred != "":
 		v.out.Route = Route{Level: Home, Why: v.preferred}
-	case v.referenceWritten != "":
+	case v.referenceWritten != "" || v.referenceLocked != "":
 		v.out.Route = Route{Level: Home, Why: "the only shard"}
 	case v.referenceRead != "":
 		v.out.Route = Route{Level: Anywhere, Table: v.referenceRead, Why: "reference table " + v.referenceRead}
@@ -219,7 +226,7 @@ func (v *survey) routeSingle() {
 	v.out.Route = Route{Level: OnShard, Shard: v.shard, Why: v.singleName}
 }
 
-// routeSharded sees to it that nothing keeps the statement from running on the one shard that its key names.
+// routeSharded sees to it that nothing keeps the statement from running where its keys are.
 func (v *survey) routeSharded() {
 	first := &v.tables[v.sharded[0]]
 	switch {
@@ -227,39 +234,15 @@ func (v *survey) routeSharded() {
 		v.mixed(first, "single", v.singleName+" is on shard "+v.shard)
 	case v.homeWhy != "":
 		v.mixed(first, "home", v.homeWhy)
-	case v.s.Query.Command == facts.Merge:
-		v.out.refuse("merge", pgerr.New(pgerr.FeatureNotSupported, "MERGE is not supported yet on a sharded table").
-			WithDetail("It names %s.", first.title()).WithHint("Use INSERT … ON CONFLICT."))
-	case len(v.sharded) > 1:
-		v.out.refuse("several-sharded", pgerr.New(pgerr.FeatureNotSupported, "a statement that names sharded tables more than once is not supported yet").
-			WithDetail("It names %s.", v.titles()))
-	case v.s.Query.SetOperation:
-		v.out.refuse("sharded-in-set-operation", nestedRefusal("a set operation", first))
-	case first.Role == facts.Nested:
-		v.out.refuse("sharded-nested", nestedRefusal("a subquery or common table expression", first))
-	case first.Role != facts.From && first.Role != facts.Target:
+	case v.s.Query == nil:
 		v.out.refuse("role", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet on a sharded table", v.s.Name))
 	default:
-		v.bind(first, v.sharded[0])
+		v.prove()
 	}
-}
-
-func nestedRefusal(where string, r *resolved) *pgerr.Error {
-	return pgerr.New(pgerr.FeatureNotSupported, "a sharded table in %s is not supported yet", where).
-		WithDetail("Sharded table %s stands there.", r.title()).
-		WithHint("Name it once, in the FROM clause of the outermost query, with its key bound by an equality.")
 }
 
 func (v *survey) mixed(r *resolved, rule, reason string) {
 	v.out.refuse("sharded-with-"+rule, pgerr.New(pgerr.FeatureNotSupported, "sharded table %s together with what only one shard has is not supported yet", r.title()).
 		WithDetail("The other part: %s.", reason).
 		WithHint("Tables that are joined with sharded ones can be reference tables."))
-}
-
-func (v *survey) titles() string {
-	var titles []string
-	for _, i := range v.sharded {
-		titles = append(titles, v.tables[i].title())
-	}
-	return strings.Join(titles, ", ")
 }

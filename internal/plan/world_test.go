@@ -47,6 +47,10 @@ func hashed(t testing.TB, m *topology.Map, name string, types ...string) topolog
 func maps(t testing.TB) map[string]*topology.Map {
 	t.Helper()
 	three, one := shards(t, home, "east", "west"), shards(t, home)
+	spans := topology.NewKeyspaceSpec("spans", topology.ByRange, 0, "bigint")
+	spans.Ranges = must[[]topology.RangeSpec](t)(three.Split([]string{"bigint"}, []topology.Point{{"100"}, {"200"}}))
+	words := topology.NewKeyspaceSpec("words", topology.ByRange, 0, "text")
+	words.Ranges = must[[]topology.RangeSpec](t)(three.Split([]string{"text"}, []topology.Point{{"g"}, {"p"}}))
 	tenants := topology.NewKeyspaceSpec("tenants", topology.BySchema, 1)
 	tenants.Ranges, tenants.Assignment = must2(t)(three.Assign(topology.Assignment{Algorithm: "even"}))
 	place := must[*topology.Map](t)
@@ -58,12 +62,18 @@ func maps(t testing.TB) map[string]*topology.Map {
 		"schemas": place(three.Next(topology.CreateKeyspace(tenants), topology.SetPins("tenants",
 			topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}))),
 		"full": place(three.Next(
-			hashed(t, three, "users", "bigint"), hashed(t, three, "places", "text", "integer"), topology.CreateKeyspace(tenants),
+			topology.CreateKeyspace(spans), topology.CreateKeyspace(words), hashed(t, three, "users", "bigint"), hashed(t, three, "places", "text", "integer"), topology.CreateKeyspace(tenants),
 			topology.SetPins("tenants", topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"},
 				topology.PinSpec{Key: topology.Point{"tenant_west"}, Shard: "west"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}),
 			topology.SetTable(topology.TableSpec{Name: "orders", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
 			topology.SetTable(topology.TableSpec{Name: "items", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
 			topology.SetTable(topology.TableSpec{Name: "visits", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}}),
+			topology.SetTable(topology.TableSpec{Name: "users", Kind: topology.Sharded, Keyspace: "users", Key: []string{"id"}}),
+			topology.SetTable(topology.TableSpec{Name: "spots", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}}),
+			topology.SetTable(topology.TableSpec{Name: "readings", Kind: topology.Sharded, Keyspace: "spans", Key: []string{"sensor"}}),
+			topology.SetTable(topology.TableSpec{Name: "terms", Kind: topology.Sharded, Keyspace: "words", Key: []string{"term"}}),
+			topology.SetTable(topology.TableSpec{Name: "tariffs", Kind: topology.Reference}),
+			hashed(t, three, "times", "timestamptz"), topology.SetTable(topology.TableSpec{Name: "beats", Kind: topology.Sharded, Keyspace: "times", Key: []string{"at"}}),
 			topology.SetTable(topology.TableSpec{Name: `"Odd Name"`, Kind: topology.Sharded, Keyspace: "users", Key: []string{"User"}}),
 			topology.SetTable(topology.TableSpec{Name: "ruled", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
 			topology.SetTable(topology.TableSpec{Name: "fresh", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
@@ -88,7 +98,7 @@ func must2(t testing.TB) func([]topology.RangeSpec, topology.Assignment, error) 
 }
 
 const (
-	int4, int8, text, varchar, timestamptz = 23, 20, 25, 1043, 1184
+	int4, int8, text, varchar, timestamptz, bpchar, float8, date = 23, 20, 25, 1043, 1184, 1042, 701, 1082
 )
 
 func column(name string, oid uint32) plan.Column {
@@ -104,6 +114,15 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "orders", Kind: 'r', Columns: []plan.Column{column("id", int8), key("user_id", int8), column("note", text), column("made", timestamptz)}},
 	{Schema: "public", Name: "items", Kind: 'r', Columns: []plan.Column{{Name: "user_id", TypeOID: int8, TypeMod: -1, NotNull: true, HasDefault: true}, column("n", int4)}},
 	{Schema: "public", Name: "visits", Kind: 'p', Columns: []plan.Column{{Name: "region", TypeOID: varchar, TypeMod: 14, NotNull: true}, key("place", int4), column("n", int8)}},
+	{Schema: "public", Name: "users", Kind: 'r', Columns: []plan.Column{key("id", int4), column("name", text), column("boss", int8)}},
+	{Schema: "public", Name: "spots", Kind: 'r', Columns: []plan.Column{key("region", text), key("place", int4), column("title", text)}},
+	{Schema: "public", Name: "readings", Kind: 'r', Columns: []plan.Column{key("sensor", int8), column("v", int8)}},
+	{Schema: "public", Name: "terms", Kind: 'r', Columns: []plan.Column{key("term", text), column("v", int8)}},
+	{Schema: "public", Name: "tariffs", Kind: 'r', Columns: []plan.Column{
+		{Name: "id", TypeOID: int8, TypeMod: -1, HasDefault: true, DefaultVaries: true}, column("code", bpchar), {Name: "kind", TypeOID: text, TypeMod: -1, HasDefault: true},
+		{Name: "since", TypeOID: timestamptz, TypeMod: -1, HasDefault: true, DefaultVaries: true}, column("factor", float8),
+		{Name: "label", TypeOID: text, TypeMod: -1, Nondeterministic: true}, column("day", date)}},
+	{Schema: "public", Name: "beats", Kind: 'r', Columns: []plan.Column{key("at", timestamptz), column("n", int8)}},
 	{Schema: "public", Name: "Odd Name", Kind: 'r', Columns: []plan.Column{key("User", int8), column("user", text)}},
 	{Schema: "public", Name: "ruled", Kind: 'r', HasRules: true, Columns: []plan.Column{key("user_id", int8)}},
 	{Schema: "sales", Name: "ledger", Kind: 'r', Columns: []plan.Column{key("user_id", int8), column("amount", int8)}},
@@ -139,9 +158,17 @@ func builtin(volatility byte, names string) []plan.Function {
 	return functions
 }
 
+func ofKind(kind byte, functions []plan.Function) []plan.Function {
+	for i := range functions {
+		functions[i].Kind = kind
+	}
+	return functions
+}
+
 // functions are those of the home shard.
 var functions = slices.Concat(
-	builtin('i', "count sum lower abs unnest like_escape"),
+	builtin('i', "lower abs unnest like_escape generate_series"),
+	ofKind('a', builtin('i', "count sum max min array_agg")), ofKind('w', builtin('i', "row_number rank")),
 	builtin('s', "now current_setting to_regclass to_char"),
 	builtin('v', `random clock_timestamp nextval currval lastval setval set_config pg_advisory_lock pg_advisory_unlock pg_try_advisory_lock
 		pg_advisory_unlock_all pg_advisory_xact_lock pg_relation_size query_to_xml pg_sleep pg_notify lo_create pg_backend_pid`),
@@ -224,9 +251,11 @@ func relationNamed(name plan.RelationName, path []string) *plan.Relation {
 		path = []string{name.Schema}
 	}
 	for _, schema := range path {
-		for i := range relations {
-			if relations[i].Schema == schema && relations[i].Name == name.Name {
-				return &relations[i]
+		for _, all := range [][]plan.Relation{relations, toyRelations} {
+			for i := range all {
+				if all[i].Schema == schema && all[i].Name == name.Name {
+					return &all[i]
+				}
 			}
 		}
 	}
