@@ -162,6 +162,10 @@ var importRules = []importRule{
 		because: "a plan is a function of its arguments: it must be possible to hold it in a golden file",
 	},
 	{
+		within: "internal/copydata", may: []string{"internal/pgerr"},
+		because: "it reads bytes, and knows neither types nor keys nor shards",
+	},
+	{
 		within: "internal/binding", may: []string{"internal/pgerr", "internal/plan", "internal/sqltext", "placement"},
 		because: "what a key becomes is arithmetic, or a question that somebody else asks",
 	},
@@ -174,7 +178,7 @@ var importRules = []importRule{
 	},
 	{
 		within: "internal/session", may: []string{
-			"internal/auth", "internal/binding", "internal/catalog", "internal/facts", "internal/observe", "internal/pgerr", "internal/plan",
+			"internal/auth", "internal/binding", "internal/catalog", "internal/copydata", "internal/facts", "internal/observe", "internal/pgerr", "internal/plan",
 			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/wire", "placement", external,
 		},
 		because: "a client's statements go on while etcd is away: nothing of the store or of the control plane may be on their way",

@@ -72,10 +72,10 @@ func Value(part *plan.KeyPart, literals *sqltext.Normalized, text []byte, params
 			return key.Value{}, AnyShard, nil // too few parameters: an error everywhere
 		}
 		param := &params[o.Param-1]
-		if param.Null {
-			return key.Value{}, Null, nil
-		}
 		src := fromParam(o, param)
+		if param.Null {
+			return null(part, &src)
+		}
 		return bind(part, &src, s)
 	default:
 		return refuse(unknowable(part))
@@ -143,6 +143,17 @@ func bind(part *plan.KeyPart, src *source, s Session) (key.Value, Outcome, *pger
 		return ask(part, src)
 	}
 	return value, outcome, nil
+}
+
+// null is for a parameter that has no value. In a list its type counts all the same, since it may decide how the others are compared.
+func null(part *plan.KeyPart, src *source) (key.Value, Outcome, *pgerr.Error) {
+	own, typ := familyOfColumn(part.Type), cmp.Or(part.Operand.CastOID, src.oid)
+	if part.Listed && typ != 0 && familyOf(typ) != own {
+		if value, outcome, refused := foreign(part, src, own, typ); outcome == Refused {
+			return value, outcome, refused
+		}
+	}
+	return key.Value{}, Null, nil
 }
 
 // foreign decides about a type that is not of the column's family: an assignment converts it, but a comparison has an operator

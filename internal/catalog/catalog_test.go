@@ -164,17 +164,35 @@ func TestARelationIsDescribed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &plan.Relation{Schema: "public", Name: `Odd "name"`, Kind: 'r', Columns: []plan.Column{
-		{Name: "id", TypeOID: 20, TypeMod: -1, NotNull: true, HasDefault: true, IdentityAlways: true},
+		{Name: "id", TypeOID: 20, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true, IdentityAlways: true},
 		{Name: "code", TypeOID: 1043, TypeMod: 11, NotNull: true},
-		{Name: "at", TypeOID: 1184, TypeMod: 3, HasDefault: true},
+		{Name: "at", TypeOID: 1184, TypeMod: 3, HasDefault: true, DefaultVaries: true},
 		{Name: "twice", TypeOID: 23, TypeMod: -1, Generated: true},
-		{Name: "own", TypeOID: 23, TypeMod: -1, NotNull: true, HasDefault: true},
+		{Name: "own", TypeOID: 23, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true},
 		{Name: "loose", TypeOID: 25, TypeMod: -1, Nondeterministic: true},
 		{Name: "amount", TypeOID: 1700, TypeMod: 6<<16 + 2 + 4},
 		{Name: "p", TypeOID: positive, TypeMod: -1, NotNull: true, HasDefault: true},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestDefaultsThatVary(t *testing.T) {
+	b := newBench(t)
+	b.run(t, `
+		CREATE TYPE mood AS ENUM ('fine'); CREATE DOMAIN stamped AS timestamptz DEFAULT now(); CREATE DOMAIN one AS int DEFAULT 1;
+		CREATE TABLE kept (a int DEFAULT 1, b int DEFAULT -1, c text DEFAULT 'it''s', d varchar(3) DEFAULT 'x', e jsonb DEFAULT '{}', f boolean DEFAULT true, g numeric(5, 2) DEFAULT 1.5,
+			h text[] DEFAULT '{}', i mood DEFAULT 'fine', j one, k date DEFAULT '2026-01-01', l timestamp DEFAULT 'today', m text DEFAULT NULL);
+		CREATE TABLE varying (a timestamptz DEFAULT now(), b timestamptz DEFAULT CURRENT_TIMESTAMP, c uuid DEFAULT gen_random_uuid(), d serial, e date DEFAULT ('now'::text)::date,
+			f text DEFAULT CURRENT_USER, g stamped, h text DEFAULT lower('X'), i text DEFAULT 'a' || 'b')`)
+	c := open(t, b.config())
+	for name, varies := range map[string]bool{"kept": false, "varying": true} {
+		for _, column := range lookRelation(t, c, "public", name).Columns {
+			if column.DefaultVaries != varies {
+				t.Errorf("%s.%s: it varies: %v", name, column.Name, column.DefaultVaries)
+			}
+		}
 	}
 }
 

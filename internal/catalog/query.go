@@ -156,9 +156,13 @@ SELECT json_build_object(
 			'Name', a.attname, 'TypeOID', a.atttypid::bigint, 'TypeMod', a.atttypmod,
 			'NotNull', a.attnotnull OR t.typtype = 'd' AND t.typnotnull,
 			'HasDefault', a.attgenerated = '' AND (a.atthasdef OR a.attidentity <> '' OR t.typtype = 'd' AND t.typdefault IS NOT NULL),
+			-- A default is the same everywhere if it is a constant; what functions it calls does not stand in the catalogue if they are PostgreSQL's.
+			'DefaultVaries', a.attgenerated = '' AND (a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END, '0')
+				!~ $constant$^(-?[0-9.]+|'([^']|'')*'|true|false|NULL)(::("?[a-z_ ]+"?\.)?"?[a-z_0-9 ]+"?(\([0-9, ]+\))?[][]*)*$$constant$),
 			'Generated', a.attgenerated <> '', 'IdentityAlways', a.attidentity = 'a',
 			'Nondeterministic', NOT coalesce(l.collisdeterministic, true)) ORDER BY a.attnum)
 			FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation
+			LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 			WHERE a.attrelid = w.oid AND a.attnum > 0 AND NOT a.attisdropped)))
 		FROM wanted w),
 	'Functions', (SELECT json_agg(json_build_object(

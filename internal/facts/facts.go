@@ -52,6 +52,8 @@ type Statement struct {
 	Prepared Prepared
 	// Options are what else can be told from words in the text.
 	Options Options
+	// Load is set for COPY of a table.
+	Load *Load
 	// ByLiteral: something here besides the values of operands comes from a literal.
 	ByLiteral bool
 }
@@ -226,6 +228,11 @@ type Object struct {
 	NewName string
 	// Actions are what ALTER TABLE does, by the grammar's names: AddColumn, DropColumn …
 	Actions []string
+	// Columns are those that are dropped, renamed or get another type; Added those that come; Constraints what is asked of rows from
+	// now on, by unique indexes too.
+	Columns     []string
+	Added       []AddedColumn
+	Constraints []Constraint
 }
 
 // Name is a name with or without a schema.

@@ -22,6 +22,7 @@ func (w *walker) utility(message proto.Message) {
 		w.inner(s.Query)
 	case *pgquery.CopyStmt:
 		o.Client, o.From = s.Filename == "" && !s.IsProgram, s.IsFrom
+		w.load(s)
 		if s.Query != nil {
 			w.inner(s.Query)
 		}
@@ -108,8 +109,7 @@ func (w *walker) definition(message proto.Message) {
 	case *pgquery.CompositeTypeStmt:
 		w.created(s.Typevar)
 	case *pgquery.IndexStmt:
-		o.Concurrently = s.Concurrent
-		w.out.Object.NewName = s.Idxname
+		w.index(s)
 	case *pgquery.ReindexStmt:
 		w.reindex(s)
 	case *pgquery.AlterTableStmt:
@@ -208,6 +208,9 @@ func (w *walker) alterTable(s *pgquery.AlterTableStmt) {
 		o.Concurrently = o.Concurrently || command.GetDef().GetPartitionCmd().GetConcurrent()
 		o.Cascade = o.Cascade || command.GetBehavior() == pgquery.DropBehavior_DROP_CASCADE
 		w.out.Object.Actions = append(w.out.Object.Actions, strings.TrimPrefix(command.GetSubtype().String(), "AT_"))
+		if command != nil {
+			w.alterCommand(command)
+		}
 	}
 }
 
@@ -234,6 +237,9 @@ func (w *walker) rename(s *pgquery.RenameStmt) {
 	w.out.Options.Cascade = s.Behavior == pgquery.DropBehavior_DROP_CASCADE
 	w.objects(s.RenameType, s.Object)
 	w.out.Object.NewName = s.Newname
+	if s.RenameType == pgquery.ObjectType_OBJECT_COLUMN {
+		w.out.Object.Columns = []string{s.Subname}
+	}
 	if s.RenameType == pgquery.ObjectType_OBJECT_SCHEMA {
 		w.name("", s.Subname)
 		w.name("", s.Newname)

@@ -35,8 +35,10 @@ type walker struct {
 	seenTypes     map[Name]bool
 	seenCasts     map[Name]bool
 	seenOperators map[Name]bool
-	level         int
-	tooDeep       bool
+	// foreign are foreign keys whose tables are still to be found.
+	foreign []foreignKey
+	level   int
+	tooDeep bool
 }
 
 type place struct {
@@ -99,6 +101,7 @@ func (w *walker) top(node *pgquery.Node) {
 		w.role = Subject
 		w.utility(message)
 		w.fields(message.ProtoReflect())
+		w.linkForeign()
 		for i := range w.out.Tables { // COPY … FROM writes to its table
 			w.out.Tables[i].Written = w.out.Tables[i].Written || w.out.Options.From
 		}

@@ -33,6 +33,8 @@ type definition struct {
 	// home and shard say where the things are that it names; one of both at most can hold.
 	home  string
 	shard string
+	// tables are declared ones that it is about.
+	tables []resolved
 }
 
 // table adds what a relation in the statement asks for.
@@ -77,23 +79,23 @@ func (d *definition) refuseRouters() {
 		WithDetail("The schema belongs to the router."))
 }
 
-// declared refuses a sharded or reference table in every role but that of a pattern.
+// declared adds what a sharded or reference table asks for.
 func (d *definition) declared(r *resolved) {
 	kind := string(r.table.Kind())
-	switch r.Role {
-	case facts.Like:
+	switch {
+	case r.Role == facts.Like:
 		d.home = r.title()
-	case facts.Referenced:
+	case r.Role == facts.Referenced && (r.class == reference || len(d.tables) > 0):
+		// The home shard has all rows of a reference table; the constraints of a table that is changed are looked at by themselves.
+	case r.Role == facts.Referenced:
 		d.out.refuse("foreign-key-to-declared", pgerr.New(pgerr.FeatureNotSupported, "a foreign key to a %s table is not supported yet", kind).
 			WithDetail("The rows of %s are not all where the key would be checked, or change on all shards together.", r.title()).
-			WithHint("Declare the referencing table as well."))
-	case facts.Parent:
+			WithHint("Create the table without it, declare it, and then add the foreign key with ALTER TABLE."))
+	case r.Role == facts.Parent:
 		d.out.refuse("child-of-declared", pgerr.New(pgerr.FeatureNotSupported, "a partition or child of a %s table is not supported yet", kind).
 			WithDetail("%s is the parent.", r.title()))
 	default:
-		d.out.refuse("definition-of-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet on a %s table", d.s.Name, kind).
-			WithDetail("%s is on several shards, and all of them have to change together.", r.title()).
-			WithHint("Schema changes of sharded and reference tables come with a later version."))
+		d.tables = append(d.tables, *r)
 	}
 }
 
@@ -101,6 +103,10 @@ func (d *definition) declared(r *resolved) {
 func (d *definition) reaching(r *resolved) {
 	if d.s.Kind == "DropStmt" && !d.s.Options.Cascade && (r.relation.Kind == 'v' || r.relation.Kind == 'm') {
 		d.home = r.title()
+		return
+	}
+	if owner := d.ofDeclared(r); owner != nil {
+		d.tables = append(d.tables, *owner)
 		return
 	}
 	d.out.refuse("reaches-declared", reachesDeclared(r))
@@ -147,6 +153,10 @@ var withoutSchema = []string{
 // finish decides where the statement runs.
 func (d *definition) finish() {
 	switch {
+	case len(d.tables) > 0:
+		d.onDeclared()
+	case d.shard == "" && isGlobal(d.s) && d.out.Pin == "":
+		d.everywhere("every shard has it")
 	case d.shard == "":
 		d.out.Route = Route{Level: Home, Why: "definitions are the home shard's"}
 	case d.home != "" && d.shard != d.p.Home:
@@ -192,10 +202,10 @@ func runsOutsideBlocks(s *facts.Statement) bool {
 func planUpkeep(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
 	out.Schema = false
-	if len(s.Tables) == 0 {
-		p.refuseIfDeclared(out, s.Name+" without a table", "It would reach the tables of one shard only.")
+	if len(s.Tables) == 0 && out.Refusal == nil {
+		out.Route = Route{Level: Everywhere, Parts: Copies, Why: "every shard has tables"}
 	}
-	if s.Options.Cascade {
+	if s.Options.Cascade && out.Route.Level != Everywhere {
 		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.")
 	}
 }
@@ -203,7 +213,9 @@ func planUpkeep(p *planner, s *facts.Statement, out *Statement) {
 // planWide plans what may reach declared tables without naming them.
 func planWide(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
-	p.refuseIfDeclared(out, s.Name, "It may reach sharded or reference tables, on one shard only.")
+	if out.Route.Level != Everywhere {
+		p.refuseIfDeclared(out, s.Name, "It may reach sharded or reference tables, on one shard only.")
+	}
 }
 
 // planPublication plans publications.
@@ -219,7 +231,7 @@ func planDrop(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
 	p.refuseSchemas(s, out)
 	seen := []string{"TABLE", "VIEW", "MATERIALIZED VIEW", "FOREIGN TABLE", "INDEX", "TRIGGER", "RULE", "POLICY"} //nolint:misspell // it is SQL
-	if s.Options.Cascade && !slices.Contains(seen, s.Object.Type) {
+	if s.Options.Cascade && !slices.Contains(seen, s.Object.Type) && (out.Route.Level != Everywhere || s.Object.Type == "EXTENSION") {
 		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.")
 	}
 }
@@ -243,7 +255,7 @@ func planAlterNamed(p *planner, s *facts.Statement, out *Statement) {
 	p.refuseSchemas(s, out)
 	switch s.Object.Type {
 	case "TYPE", "DOMAIN", "ATTRIBUTE", "COLLATION":
-		if s.Kind != "GrantStmt" {
+		if s.Kind != "GrantStmt" && out.Route.Level != Everywhere {
 			p.refuseIfDeclared(out, s.Name, "Sharded or reference tables may use it, and it would change on one shard only.")
 		}
 	}

@@ -151,6 +151,21 @@ func describeStatement(text string, s *plan.Statement) []string {
 	for _, v := range s.Virtual {
 		lines = append(lines, "  router: "+describeVirtual(text, v))
 	}
+	if s.Route.Lenient {
+		lines = append(lines, "  passing over shards that do not have it")
+	}
+	for _, held := range s.Holds {
+		lines = append(lines, "  holds: "+held.Schema+"."+held.Name)
+	}
+	for _, dropped := range s.DropsTables {
+		lines = append(lines, "  drops: "+dropped.Schema+"."+dropped.Name)
+	}
+	if s.Load != nil {
+		lines = append(lines, "  data: "+strings.Join(s.Load.Columns, ", "))
+		for _, part := range s.Load.Key {
+			lines = append(lines, "  key: "+describePart(part, "="))
+		}
+	}
 	return lines
 }
 
@@ -162,7 +177,7 @@ var commands = []string{
 func describeRoute(r plan.Route) string {
 	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "several " + r.Keyspace, "everywhere"}[r.Level]
 	if r.Level >= plan.Several {
-		level += []string{" whole", " in parts", " by row", " copies"}[r.Parts]
+		level += []string{" whole", " in parts", " by row", " copies", " by line"}[r.Parts]
 	}
 	return level + " (" + r.Why + ")"
 }

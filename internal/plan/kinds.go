@@ -17,7 +17,7 @@ func init() { // the rules call each other through this table
 
 		"ExplainStmt": planExplain, "DeclareCursorStmt": planDeclare, "FetchStmt": planCursor, "ClosePortalStmt": planCursor,
 		"CopyStmt": planCopy, "CallStmt": planOpaque, "DoStmt": planOpaque, "ListenStmt": planListen, "UnlistenStmt": planListen,
-		"NotifyStmt": planListen, "LoadStmt": planLoad, "ConstraintsSetStmt": planConstraints, "CheckPointStmt": planHome,
+		"NotifyStmt": planListen, "LoadStmt": planLoad, "ConstraintsSetStmt": planConstraints, "CheckPointStmt": planEverySetting,
 		"AlterSystemStmt": planHome,
 
 		"LockStmt": planUpkeep, "TruncateStmt": planUpkeep, "VacuumStmt": planUpkeep, "ClusterStmt": planUpkeep,
@@ -164,7 +164,7 @@ func planCopy(p *planner, s *facts.Statement, out *Statement) {
 		p.copyTable(s, out)
 	}
 	out.Rows, out.Copy = false, s.Options.Client
-	if !s.Options.Client && out.Refusal == nil {
+	if !s.Options.Client && out.Refusal == nil && out.Load == nil {
 		out.copyFile(p.Home)
 	}
 }
@@ -172,15 +172,19 @@ func planCopy(p *planner, s *facts.Statement, out *Statement) {
 // copyTable plans COPY of a table.
 func (p *planner) copyTable(s *facts.Statement, out *Statement) {
 	v := p.survey(s, out)
-	if len(v.sharded) > 0 {
-		out.refuse("copy-sharded", pgerr.New(pgerr.FeatureNotSupported, "COPY is not supported yet on a sharded table").
-			WithDetail("%s is on several shards.", v.tables[v.sharded[0]].title()).WithHint("COPY (SELECT … WHERE key = …) TO works, and so does INSERT."))
-	}
 	if len(out.Virtual) > 0 {
 		out.refuse("copy-router-view", pgerr.New(pgerr.FeatureNotSupported, "COPY of a view of the router is not supported").
 			WithHint("Use COPY (SELECT * FROM …) TO."))
 	}
-	v.route()
+	switch {
+	case out.Refusal != nil:
+	case len(v.sharded) > 0:
+		v.copySharded(&v.tables[v.sharded[0]])
+	case v.referenceWritten != "" && v.isLoadOf(&v.tables[0]) && p.Map.ShardCount() > 1:
+		v.loadReference(&v.tables[0])
+	default:
+		v.route()
+	}
 	out.Taints, out.mayDefine, out.Reads = v.taints, v.mayDefine, !s.Options.From && !v.changes
 }
 

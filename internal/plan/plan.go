@@ -51,6 +51,10 @@ type Statement struct {
 	Rows bool
 	// Copy: it is a COPY to or from the client.
 	Copy bool
+	// Holds are declared tables on which nobody may run a statement while this one changes them; DropsTables those that are gone after it.
+	Holds, DropsTables []RelationName
+	// Load is set for a COPY of a sharded table, and for one from the client to a reference table.
+	Load *Load
 	// NoBlock: PostgreSQL runs it outside a transaction block only.
 	NoBlock bool
 	// Creates are the names of temporary tables, views and sequences that it makes, in lower case as PostgreSQL folds them;
@@ -148,6 +152,25 @@ type Virtual struct {
 	ArgumentNames []string
 }
 
+// Load is what a COPY says of its data.
+type Load struct {
+	// Relation is the table's name without its schema.
+	Relation string
+	// Columns are those of the data.
+	Columns []string
+	Options []LoadOption
+	// Key are the columns that have to be looked at, with their places in the data, from 1, as parameters: the key, or of a reference
+	// table those that may hold a time.
+	Key []KeyPart
+}
+
+// LoadOption is an option of COPY: exactly one of Value, List, Star and Bare says what was given.
+type LoadOption struct {
+	Name, Value string
+	List        []string
+	Star, Bare  bool
+}
+
 // Pin is why a backend must stay with a session.
 type Pin string
 
@@ -185,6 +208,8 @@ const (
 	ByRow
 	// Copies: every shard runs the same text on its own copy, and gives the same answer.
 	Copies
+	// ByLine: a COPY FROM the client; every shard gets its own rows of the data. Counts are added.
+	ByLine
 )
 
 // Route says where a statement runs.
@@ -211,6 +236,8 @@ type Route struct {
 	// Timed: it may read a text as a date or a time. If its parts are Copies it must not run with a literal or a parameter of which
 	// [VariesInTime] is true.
 	Timed bool
+	// Lenient is for Everywhere: a shard that does not have what the statement is about is passed over, unless it is the home shard.
+	Lenient bool
 	// Table is the sharded table that the key belongs to, or a reference table that is read; for messages.
 	Table string
 	// Why is the reason in a few words, for EXPLAIN and for tests.

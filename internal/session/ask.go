@@ -123,6 +123,10 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 			return err
 		}
 		a.tag = string(tag)
+	case wire.RespNotice:
+		if s.notices {
+			s.out = append(s.out, message...)
+		}
 	case wire.RespParameterStatus:
 		s.noteAsked(message)
 	case wire.RespNotification:

@@ -38,11 +38,12 @@ func (s *session) tellLegs(legs []*leg, sql func(*leg) string) []told {
 	s.setWorking(legs)
 	defer s.setWorking(nil)
 	for i, l := range legs {
+		text := sql(l) // which may have something to say before
 		var out []byte
 		for _, line := range l.pending {
 			out = wire.AppendQuery(out, line.sql)
 		}
-		out = wire.AppendQuery(out, sql(l))
+		out = wire.AppendQuery(out, text)
 		ready[i] = len(l.pending) + 1
 		l.pending, l.state.unnamed = nil, nil
 		if _, err := l.backend.Conn().Write(out); err != nil {
@@ -307,6 +308,11 @@ func (s *session) endSpread(st *plan.Statement) (tag string, refused *pgerr.Erro
 // spreadEnded notes that no leg has a transaction any more.
 func (s *session) spreadEnded(committed bool) {
 	legs := s.allLegs()
+	if d := s.server.config.Definitions; committed && d != nil && len(s.tx.dropped) > 0 {
+		if refused := d.Dropped(s.ctx, s.tx.dropped); refused != nil {
+			s.out = wire.AppendNotice(s.out, "WARNING", refused)
+		}
+	}
 	s.definitionsEnd()
 	if committed {
 		s.keepLegSettings(legs)

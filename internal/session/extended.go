@@ -25,7 +25,10 @@ func (s *session) extended(kind byte, body []byte) error {
 			return err
 		}
 	}
-	var refused *pgerr.Error
+	refused := s.endSpreadUnit(kind)
+	if refused == stepFailed {
+		return s.stepError
+	}
 	switch kind {
 	case wire.MsgParse:
 		refused = s.parse(body)
@@ -157,9 +160,12 @@ func sameOIDs(oids []uint32, m *wire.Parse) bool {
 
 // plan finds a statement's plan; it is kept for as long as nothing changes that it depends on.
 func (s *session) plan(st *statement) *pgerr.Error {
-	s.refreshContext()
-	if st.planned != nil && s.tx.defined == "" && st.contextKey == string(s.contextKey) {
-		return nil
+	if st.planned != nil {
+		s.publish(st.planned)
+		s.refreshContext()
+		if _, held := s.holdOn(st.planned); !held && s.tx.defined == "" && st.contextKey == string(s.contextKey) {
+			return nil
+		}
 	}
 	p, refused := s.planFor([]byte(st.text))
 	if refused != nil {
@@ -195,7 +201,7 @@ func (s *session) mayBeLocal(st *plan.Statement) bool {
 	case plan.SetVariable:
 		return s.tx.open || setsOurs(st) || s.returnsToRole(st)
 	default:
-		return false
+		return s.conducts(st)
 	}
 }
 
@@ -230,6 +236,16 @@ func (s *session) bind(body []byte) *pgerr.Error {
 	if refused := s.routeTo(only, src); refused != nil {
 		return refused
 	}
+	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
+		o := op{kind: opBind, statement: st, portal: m.Portal, data: m.Tail()}
+		if refused := s.divideRows(only, &o, src); refused != nil {
+			return refused
+		}
+		if len(s.spreadTo) > 0 {
+			s.keepSpread(o, st, m.Portal)
+			return nil
+		}
+	}
 	if len(s.spreadTo) > 0 {
 		return s.bindSpread(st, only, src)
 	}
@@ -247,7 +263,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 // isLocal says whether a statement that may be local is run by the session itself. What resets takes effect at once, so nothing may
 // be able to undo it: it has to be alone.
 func (s *session) isLocal(st *plan.Statement) bool {
-	if st.Command == plan.Deallocate || setsOurs(st) || s.isSpread() && endsFailure(st) {
+	if st.Command == plan.Deallocate || setsOurs(st) || s.conducts(st) || s.isSpread() && endsFailure(st) {
 		return true
 	}
 	if !s.mayBeLocal(st) || s.backend != nil || s.needsServer() {

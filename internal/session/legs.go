@@ -23,6 +23,7 @@ type leg struct {
 	expects  []expect
 	head     int
 	unsynced bool
+	copying  bool // it waits for the rows of a COPY
 	writing  chan struct{}
 	// stranger: who it acts as is not who the session is.
 	stranger bool
@@ -33,7 +34,7 @@ func (s *session) isSpread() bool { return len(s.legs) > 0 }
 
 // setAside puts the leg that is at work to the others. It owes nothing but what its expects say.
 func (s *session) setAside() {
-	l := &leg{backend: s.backend, state: s.state, status: s.status, wrote: s.wrote, expects: s.expects, head: s.head, unsynced: s.unsynced, writing: s.writing}
+	l := &leg{backend: s.backend, state: s.state, status: s.status, wrote: s.wrote, pending: s.pending, expects: s.expects, head: s.head, unsynced: s.unsynced, copying: s.copying, writing: s.writing}
 	s.mu.Lock()
 	if s.legs == nil {
 		s.legs = map[int]*leg{}
@@ -41,17 +42,37 @@ func (s *session) setAside() {
 	s.legs[l.backend.Shard()] = l
 	s.active = nil
 	s.mu.Unlock()
-	s.backend, s.state, s.unsynced, s.wrote, s.joined, s.expects, s.head, s.writing = nil, nil, false, false, false, nil, 0, nil
+	s.pending = nil
+	s.backend, s.state, s.unsynced, s.wrote, s.joined, s.expects, s.head, s.copying, s.writing = nil, nil, false, false, false, nil, 0, false, nil
 }
 
 // resume puts a leg to work again.
 func (s *session) resume(l *leg) {
 	s.backend, s.state, s.status, s.wrote, s.joined, s.pending = l.backend, l.state, l.status, l.wrote, true, l.pending
-	s.expects, s.head, s.unsynced, s.writing = l.expects, l.head, l.unsynced, l.writing
+	s.expects, s.head, s.unsynced, s.copying, s.writing = l.expects, l.head, l.unsynced, l.copying, l.writing
 	s.mu.Lock()
 	delete(s.legs, l.backend.Shard())
 	s.active = l.backend
 	s.mu.Unlock()
+}
+
+// visitHome puts the leg on the home shard to work, if there is one and nothing is under way.
+func (s *session) visitHome() {
+	l := s.legs[s.home()]
+	if l == nil || s.unsynced || s.needsServer() || l.status != statusOpen {
+		return
+	}
+	if s.backend != nil {
+		s.setAside()
+	}
+	s.resume(l)
+	for _, said := range s.pending {
+		if a, err := s.ask(said.sql); err != nil || a.failure != nil {
+			s.status = statusFailed // what comes next is told why
+			return
+		}
+	}
+	s.pending = nil
 }
 
 // allLegs sets aside what is at work and returns all legs in the order of their shards.

@@ -23,6 +23,9 @@ func isOurs(name string) bool { return strings.HasPrefix(name, "cleave.") }
 // runLocal does what the session can do by itself: transactions that no shard knows of yet, and what only the session
 // knows. It returns the command tag if it did anything.
 func (s *session) runLocal(st *plan.Statement, text func() string) (done bool, tag string, refused *pgerr.Error) {
+	if s.conducts(st) {
+		return s.runEverywhere(st, text())
+	}
 	if st.Command == plan.Pass {
 		return false, "", nil
 	}

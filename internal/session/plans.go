@@ -53,6 +53,25 @@ func newPlanner(size int, c *catalog.Catalog, stats *observe.Statements) *planne
 
 // planFor returns how a text runs, from the cache if anybody ran one like it. The session's scan has its literals afterwards.
 func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
+	for {
+		s.publish(anyTables)
+		p, refused := s.planNow(text)
+		if refused != nil {
+			return nil, refused
+		}
+		hold, held := s.holdOn(p)
+		if !held {
+			s.publish(p)
+			return p, nil
+		}
+		if refused := s.awaitRelease(hold); refused != nil {
+			return nil, refused
+		}
+	}
+}
+
+// planNow is planFor without a look at what is held.
+func (s *session) planNow(text []byte) (*planned, *pgerr.Error) {
 	s.refreshContext()
 	if refused := s.seePath(); refused != nil {
 		return nil, refused
@@ -78,7 +97,7 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 			return nil, refused
 		}
 	}
-	if s.tx.view != nil && s.tx.view.tables != s.view.tables && p.usesTables() {
+	if s.tx.view != nil && s.tx.view.tables != s.view.tables && !p.declaredAlike(s.tx.view.m, s.view.m) {
 		return nil, tablesChanged
 	}
 	return p, nil
@@ -88,13 +107,6 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 func (p *planned) onlyReads() bool {
 	return !slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool {
 		return !st.Reads && (st.Command == plan.Pass || st.Command == plan.Execute)
-	})
-}
-
-// usesTables says whether there is a statement that is not about the transaction itself.
-func (p *planned) usesTables() bool {
-	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool {
-		return st.Command == plan.Pass || st.Command == plan.Execute || st.Command == plan.Prepare
 	})
 }
 
@@ -212,7 +224,10 @@ func (s *session) look(statements []facts.Statement, c *plan.Context) (*plan.Kno
 }
 
 // seesOwn says whether the backend of the open transaction can be asked what is in the catalogue.
-func (s *session) seesOwn() bool { return s.mayAskInside() && s.backend.Shard() == s.home() }
+func (s *session) seesOwn() bool {
+	s.visitHome()
+	return s.mayAskInside() && s.backend.Shard() == s.home()
+}
 
 // lookInside asks the transaction's own backend what names stand for.
 func (s *session) lookInside(relations []plan.RelationName, functions []plan.FunctionName, path []string) (*plan.Known, *pgerr.Error) {

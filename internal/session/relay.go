@@ -42,6 +42,9 @@ func (s *session) receive() error {
 			buf = append(buf, make([]byte, len(buf))...)
 		}
 		if s.copying {
+			if s.gather != nil {
+				return errAwaitsData
+			}
 			if err := s.copyIn(); err != nil {
 				return err
 			}

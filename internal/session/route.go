@@ -99,6 +99,11 @@ func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
 	if refused := s.mayDivide(st); refused != nil {
 		return refused
 	}
+	if run := s.whatRuns(st); run.Route.Parts == plan.Copies && run.Route.Timed {
+		if refused := s.sameInTime(src); refused != nil {
+			return refused
+		}
+	}
 	if refused := s.finishStep(); refused != nil {
 		return refused
 	}
@@ -110,7 +115,44 @@ func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
 			return refused
 		}
 	}
+	s.unload = nil
+	if st.Load != nil && st.Reads {
+		s.unload = newUnload(st.Load)
+	}
+	if st.Load != nil && !st.Reads {
+		l, refused := s.prepareLoad(st)
+		if refused != nil {
+			return refused
+		}
+		s.loading = l
+	}
 	s.spreadTo, s.spreadParts, s.rowShards, s.rowOrder = shards, s.whatRuns(st).Route.Parts, rows, nil
+	return nil
+}
+
+// sameInTime refuses values that would be read as another moment on each shard.
+func (s *session) sameInTime(src source) *pgerr.Error {
+	varies := pgerr.New(pgerr.FeatureNotSupported, "a value that means the current time is not supported in a write to a reference table").
+		WithDetail("Every shard would read it at another moment, and the copies would differ.").WithHint("Give the time itself.")
+	scan, text, refused := src.literals(s.standardConforming())
+	if refused != nil {
+		return refused
+	}
+	for i := range scan.Literals {
+		if value, readable := scan.Value(text, i); !readable || plan.VariesInTime(value) {
+			return varies
+		}
+	}
+	for outer := &src; outer != nil; outer = outer.outer {
+		if outer.bind == nil {
+			continue
+		}
+		for i := range outer.bind.ParamCount() {
+			if value, isBinary, _ := outer.bind.Param(i); !isBinary && plan.VariesInTime(value) {
+				return varies
+			}
+		}
+	}
 	return nil
 }
 
@@ -119,7 +161,7 @@ func (s *session) mayDivide(st *plan.Statement) *pgerr.Error {
 	run := s.whatRuns(st)
 	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", st.Name)
 	switch {
-	case st.Copy || run.Copy:
+	case (st.Copy || run.Copy) && st.Load == nil:
 		return refusal.WithHint("Use one statement for each key.")
 	case st.Command == plan.Execute && run.Route.Parts == plan.ByRow:
 		return refusal.WithDetail("It runs an INSERT whose rows go to several shards.").WithHint("Send the INSERT itself, or prepare it by the protocol.")

@@ -19,6 +19,8 @@ type rowText struct {
 	text []byte
 	// rows are those of VALUES, with their parentheses.
 	rows []span
+	// uneven: they do not all have the same number of values.
+	uneven bool
 	// params are the parameters of the text, in order.
 	params []paramToken
 }
@@ -33,6 +35,7 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 	found := rowText{text: text}
 	scanner := sqltext.NewScanner(text, standardConforming)
 	depth, start, inRows := 0, 0, false
+	commas, expected := 0, -1
 	for token, more := scanner.Next(); more; token, more = scanner.Next() {
 		word := text[token.Start:token.End]
 		switch {
@@ -42,19 +45,23 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 				return found, false
 			}
 			found.params = append(found.params, paramToken{span{token.Start, token.End}, number})
-		case token.Kind == sqltext.Word && strings.EqualFold(string(word), "values"):
+		case !inRows && token.Kind == sqltext.Word && strings.EqualFold(string(word), "values"):
 			inRows = valuesAt == 0
 			valuesAt--
-		case !inRows:
+		case !inRows || token.Kind.IsLiteral():
 		case token.Kind == sqltext.Punctuation && string(word) == "(":
 			if depth == 0 {
-				start = token.Start
+				start, commas = token.Start, 0
 			}
 			depth++
 		case token.Kind == sqltext.Punctuation && string(word) == ")":
 			if depth--; depth == 0 {
 				found.rows = append(found.rows, span{start, token.End})
+				found.uneven = found.uneven || expected >= 0 && commas != expected
+				expected = commas
 			}
+		case depth == 1 && string(word) == ",":
+			commas++
 		case depth == 0 && string(word) != ",":
 			inRows = false // what follows the rows
 		}
@@ -116,6 +123,10 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 	if !ok || len(found.rows) != len(s.rowShards) {
 		return pgerr.New(pgerr.InternalError, "the rows of the INSERT could not be told apart").
 			WithDetail("%d were planned, %d found.", len(s.rowShards), len(found.rows))
+	}
+	if found.uneven { // any shard says so
+		s.spreadTo, s.target = nil, s.anyOf(s.spreadTo)
+		return nil
 	}
 	s.rowOrder = make([]int, len(s.rowShards))
 	for i, shard := range s.rowShards {

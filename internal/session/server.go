@@ -55,6 +55,11 @@ type Config struct {
 	// Map returns the map in force; MapChanged a channel that is closed when there is another. Required.
 	Map        func() *topology.Map
 	MapChanged func() <-chan struct{}
+	// Schema returns the schema's state; MapChanged tells of it too. Acknowledge is told which state this router goes by. Definitions
+	// lets all routers agree on changes. Default: there is one router, and nobody to agree with.
+	Schema      func() topology.SchemaState
+	Acknowledge func(epoch uint64)
+	Definitions Definitions
 	// Ready returns why nobody can be served now, nil if everybody can. Default: always nil.
 	Ready func() error
 	// Statements and Shards count. Required.
@@ -87,6 +92,12 @@ func (c Config) withDefaults() Config {
 	c.HoldTimeout = orDefault(c.HoldTimeout, 30*time.Second)
 	c.DrainTimeout = orDefault(c.DrainTimeout, 30*time.Second)
 	c.Plans = orDefault(c.Plans, 10_000)
+	if c.Schema == nil {
+		c.Schema = func() topology.SchemaState { return topology.SchemaState{} }
+	}
+	if c.Acknowledge == nil {
+		c.Acknowledge = func(uint64) {}
+	}
 	if c.Ready == nil {
 		c.Ready = func() error { return nil }
 	}
@@ -154,6 +165,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	var follower sync.WaitGroup
 	known := s.adoptMap(nil) // before the first client asks for a shard
 	follower.Go(func() { s.followMap(following, known) })
+	follower.Go(func() { s.acknowledge(following) })
 	err := s.accept(ctx, sessions, listener)
 	gone := make(chan struct{})
 	go func() {
@@ -300,23 +312,32 @@ func (s *Server) adoptMap(known *topology.Map) *topology.Map {
 // can only be found again by those who see the same tables.
 type mapView struct {
 	m      *topology.Map
+	schema topology.SchemaState
 	tables uint64
 }
 
 // see returns the map in force. It never goes back.
 func (s *Server) see() *mapView {
+	schema := s.config.Schema() // first: the map is the one that it was made for, or a later one
 	m := s.config.Map()
 	for {
 		known := s.view.Load()
-		if known != nil && (m == known.m || m == nil || m.Version() < known.m.Version()) {
+		if known != nil && (m == nil || m.Version() < known.m.Version() || m == known.m && schema.Epoch <= known.schema.Epoch) {
 			return known
 		}
-		next := &mapView{m: m}
-		if known != nil {
-			next.tables = known.tables
-		}
+		next := &mapView{m: m, schema: schema}
 		if m == nil {
 			return next
+		}
+		if known != nil {
+			next.tables = known.tables
+			if known.schema.Epoch > schema.Epoch {
+				next.schema = known.schema
+			}
+			if known.schema.Epoch != next.schema.Epoch {
+				s.schemaChanged() // before anybody plans with this view
+				next.tables++
+			}
 		}
 		if known == nil || !sameTables(known.m, m) {
 			next.tables++
@@ -474,6 +495,7 @@ func (s *session) leave() {
 	for shard := range s.pinnedShards() {
 		s.unpin(shard, "the client left")
 	}
+	s.releaseHolds()
 }
 
 // pinnedShards lists the shards that the session keeps a backend of; they may be unpinned meanwhile.

@@ -108,6 +108,9 @@ type session struct {
 	spreadParts plan.Parts
 	rowOrder    []int
 	syncing     bool    // the client has ended the unit
+	unload      *unload // the COPY TO that the unit is
+	loading     *load   // the COPY that the unit is, if its rows go to several shards
+	loaded      bool    // it has run, and the client has still to end the unit
 	gather      *gather // what a statement on several shards has answered so far; nil: there is none
 	stepError   error   // why a step failed, if the session ends by it
 	// isolations remembers the level at which transactions begin, under these settings.
@@ -116,6 +119,9 @@ type session struct {
 	inText bool
 	erred  bool // an error has been told since this was last false
 	pinned map[int]*pinned
+	// using is what the session runs now, for those who have to wait for it; holds are the tables that it keeps others off.
+	using atomic.Pointer[planned]
+	holds []tableHold
 	// suppress: the unit's error has been told, what follows from it need not be.
 	suppress bool
 	writing  chan struct{} // closed when what is written in the background is written
@@ -129,6 +135,7 @@ type session struct {
 	params      []binding.Param // scratch
 	bindMessage wire.Bind       // scratch
 	isAside     bool            // a question is asked that is no part of the client's transaction
+	notices     bool            // what a server notices is for the client
 	unheard     bool            // what a server reports of parameters is not for the client
 	unitBytes   int
 	// meaningPending: the unit has something in it that has not run yet, and after which names, settings or tables may be others.
@@ -167,6 +174,9 @@ type transaction struct {
 	characteristics []line
 	// view is the map that all statements of the transaction use.
 	view *mapView
+	// shared: something was defined that other routers have to hear of; dropped are declared tables that are gone.
+	shared  bool
+	dropped []topology.TableName
 	// defined is the last command in it that changed the schema, which nobody else sees yet; empty: none.
 	defined string
 }
@@ -230,6 +240,7 @@ func (s *session) serve() error {
 			return err
 		}
 		s.relayed = 0
+		s.quiet()
 		if len(s.ops) == 0 {
 			s.in.recycle()
 		}

@@ -34,6 +34,9 @@ type gather struct {
 	// returned are the rows of each shard, kept until their order is known.
 	returned [][][]byte
 	size     int
+	// unload is set for COPY TO; last is the place of the last shard.
+	unload *unload
+	last   int
 	// failed: the client has been told of an error. lost: a leg is gone.
 	failed, lost bool
 }
@@ -43,14 +46,15 @@ const maxGathered = 256 << 20
 
 // wants says whether a message has to be seen whole.
 func (g *gather) wants(kind byte) bool {
-	return kind == wire.RespRowDescription || kind == wire.RespDataRow && g.parts == plan.ByRow
+	return kind == wire.RespRowDescription || kind == wire.RespDataRow && g.parts == plan.ByRow || kind == wire.RespCopyData && g.unload.looks()
 }
 
 // flushSpread runs a unit whose operations concern several shards: all are told, and then heard one after the other.
 func (s *session) flushSpread() error {
 	shards := s.spreadTo
 	s.gather = &gather{columns: map[int][]byte{}, parts: s.spreadParts, order: s.rowOrder, returned: make([][][]byte, len(shards))}
-	defer func() { s.gather, s.spreadTo = nil, nil }()
+	s.gather.unload, s.gather.last = s.unload, len(shards)-1
+	defer func() { s.gather, s.spreadTo, s.loading, s.unload = nil, nil, nil, nil }()
 	if s.needsBlock() {
 		s.startBlock()
 	}
@@ -60,6 +64,9 @@ func (s *session) flushSpread() error {
 	told, err := s.tellSpread(shards)
 	if err == nil {
 		err = s.hearSpread(shards[:told])
+	}
+	if err == nil {
+		err = s.runLoad(shards)
 	}
 	if err != nil {
 		return err
@@ -111,7 +118,7 @@ func (s *session) hearSpread(shards []int) error {
 	for i, shard := range shards {
 		s.gather.at = i
 		s.resume(s.legs[shard])
-		if err := s.receive(); err != nil && !errors.Is(err, errLegLost) {
+		if err := s.receive(); err != nil && !errors.Is(err, errLegLost) && !errors.Is(err, errAwaitsData) {
 			return err
 		}
 		if s.backend != nil {
@@ -119,6 +126,30 @@ func (s *session) hearSpread(shards []int) error {
 		}
 	}
 	return nil
+}
+
+// errAwaitsData ends the reading of an answer whose shard waits for the rows of a COPY.
+var errAwaitsData = errors.New("the shard waits for rows")
+
+// runLoad gives the shards that wait for rows theirs, if all of them wait.
+func (s *session) runLoad(shards []int) error {
+	var waiting []int
+	for _, shard := range shards {
+		if l := s.legs[shard]; l != nil && l.copying {
+			waiting = append(waiting, shard)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	if len(waiting) < len(shards) || s.loading == nil {
+		return (&load{s: s}).abandon(waiting)
+	}
+	s.loaded = s.syncing && !s.endsWithQuery()
+	if err := s.write(); err != nil {
+		return err
+	}
+	return s.loading.run(shards)
 }
 
 // workOn says that all of these may be cancelled.
@@ -242,7 +273,16 @@ func (s *session) gatherReply(e *expect, kind byte, message []byte) (show bool, 
 		return s.gatherError(e, message)
 	case wire.RespNotice:
 		return !e.hidden && (first || g.parts != plan.Copies), nil
-	case wire.RespCopyIn, wire.RespCopyOut, wire.RespPortalSuspended:
+	case wire.RespCopyIn:
+		s.copying = true
+		return first, nil
+	case wire.RespCopyOut:
+		return first, nil
+	case wire.RespCopyData:
+		return s.gatherData(message), nil
+	case wire.RespCopyDone:
+		return g.at == g.last && !g.failed, nil
+	case wire.RespPortalSuspended:
 		return false, errDesync // nobody asked for that
 	default:
 		show, err = s.replyOne(e, kind, message)
@@ -401,6 +441,10 @@ func (s *session) syncSpread() error {
 	s.skipping = false
 	if s.inText {
 		return nil
+	}
+	if s.loaded { // PostgreSQL passes over a Sync that comes before the data, and waits for another one
+		s.loaded = false
+		return s.write()
 	}
 	s.endImplicit()
 	s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())

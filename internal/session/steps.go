@@ -83,24 +83,35 @@ func (s *session) rollbackSpreadTo(savepoint string) *pgerr.Error {
 	return failure
 }
 
-// bindSpread makes a portal on several shards.
+// bindSpread makes a portal on several shards, which all get the same.
 func (s *session) bindSpread(st *statement, only *plan.Statement, src source) *pgerr.Error {
-	o := op{kind: opBind, statement: st, portal: src.bind.Portal, data: src.bind.Tail()}
 	run := st
-	if s.spreadParts == plan.ByRow {
-		if refused := s.divideRows(only, &o, src); refused != nil {
-			return refused
-		}
-	} else if !only.Plain {
+	if !only.Plain {
 		var refused *pgerr.Error
 		if run, refused = s.rewritten(st, only, src); refused != nil {
 			return refused
 		}
-		o.statement = run
 	}
-	o.undo = s.keepPortal(src.bind.Portal, portal{statement: run, shards: s.spreadTo, parts: s.spreadParts, order: s.rowOrder})
-	s.ops = append(s.ops, o)
+	s.keepSpread(op{kind: opBind, statement: run, portal: src.bind.Portal, data: src.bind.Tail()}, run, src.bind.Portal)
 	return nil
+}
+
+func (s *session) keepSpread(o op, run *statement, name []byte) {
+	o.undo = s.keepPortal(name, portal{statement: run, shards: s.spreadTo, parts: s.spreadParts, order: s.rowOrder})
+	s.ops = append(s.ops, o)
+}
+
+// endSpreadUnit runs what the unit has for several shards before a message that is not about it: the answers have to come in the
+// messages' order.
+func (s *session) endSpreadUnit(kind byte) *pgerr.Error {
+	if len(s.spreadTo) == 0 {
+		return nil
+	}
+	ran := slices.ContainsFunc(s.ops, func(o op) bool { return o.kind == opExecute })
+	if !ran && (kind == wire.MsgDescribe || kind == wire.MsgExecute) {
+		return nil
+	}
+	return s.finishStep()
 }
 
 // goWhere makes the shards that have a portal the unit's.

@@ -216,7 +216,21 @@ func (s *session) definitionsEnd() {
 		s.tx.defined = ""
 		s.server.schemaChanged()
 		s.contextChanged()
+		if d := s.server.config.Definitions; d != nil && s.tx.shared {
+			s.using.Store(nil)
+			d.Changed(s.ctx)
+		}
+		s.tx.shared = false
 	}
+	s.releaseHolds()
+}
+
+// releaseHolds lets others use the tables again that the transaction has changed.
+func (s *session) releaseHolds() {
+	for _, h := range s.holds {
+		h.release()
+	}
+	s.holds = nil
 }
 
 // keepSettings makes what the transaction set the session's.
@@ -371,6 +385,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 	}
 	if st.Schema {
 		s.tx.defined = st.Name
+		s.tx.shared = s.tx.shared || len(st.Creates) == 0 && len(st.Drops) == 0
 		s.contextChanged()
 	}
 	if st.Pin != "" && s.backend != nil {

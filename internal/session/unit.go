@@ -200,6 +200,7 @@ func (s *session) clearUnit() {
 	clear(s.ops) // they hold the client's bytes and statements
 	s.ops, s.expects, s.head = s.ops[:0], s.expects[:0], 0
 	s.target, s.suppress, s.unitBytes, s.meaningPending, s.spreadTo = noShard, false, 0, false, nil
+	s.loading = nil
 }
 
 // failUnit answers a unit that could not be sent: what came before the first operation that needs a backend is told.

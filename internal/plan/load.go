@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+)
+
+// copySharded plans COPY of a sharded table: from the client row by row, to the client shard by shard.
+func (v *survey) copySharded(r *resolved) {
+	switch {
+	case r.relation == nil:
+		v.out.refuse("not-known-yet", pgerr.New(pgerr.FeatureNotSupported, "sharded table %s is not known yet", r.title()).WithHint("Try again."))
+	case !v.s.Options.Client:
+		v.out.refuse("copy-file", pgerr.New(pgerr.FeatureNotSupported, "COPY with a file or program of the server is supported on the home shard only").
+			WithHint("Use COPY … TO STDOUT or FROM STDIN."))
+	case v.s.Options.From:
+		v.loadSharded(r)
+	default:
+		v.out.Load = v.loadOf(r)
+		v.out.Route = Route{Level: Several, Keyspace: r.table.Keyspace().Name(), All: true, Parts: Same, Table: r.title(), Why: "all rows of " + r.title()}
+	}
+}
+
+// loadOf is what COPY says of its data.
+func (v *survey) loadOf(r *resolved) *Load {
+	load := &Load{Relation: r.relation.Name, Columns: v.s.Load.Columns}
+	if len(load.Columns) == 0 {
+		for _, c := range r.relation.Columns {
+			if !c.Generated {
+				load.Columns = append(load.Columns, c.Name)
+			}
+		}
+	}
+	for _, o := range v.s.Load.Options {
+		load.Options = append(load.Options, LoadOption{o.Name, o.Value, o.List, o.Star, o.Bare})
+	}
+	return load
+}
+
+// loadSharded finds the key among the columns of the data.
+func (v *survey) loadSharded(r *resolved) {
+	load := v.loadOf(r)
+	route := Route{
+		Level: Several, Keyspace: r.table.Keyspace().Name(), All: true, Parts: ByLine, Table: r.title(), Why: "each row of " + r.title() + " by its key",
+	}
+	for _, part := range v.keyParts(r) {
+		at := slices.Index(load.Columns, part.Column)
+		if at < 0 {
+			v.defaultKey(r, r.relation.column(part.Column))
+			return
+		}
+		part.Store, part.Operand = true, Operand{Kind: FromParam, Param: at + 1, CastMod: -1}
+		load.Key = append(load.Key, part)
+	}
+	v.out.Load, v.out.Route = load, route
+}
+
+// loadReference plans COPY to a reference table: every shard gets all rows.
+func (v *survey) loadReference(r *resolved) {
+	load := v.loadOf(r)
+	for _, c := range r.relation.Columns {
+		if c.DefaultVaries && !slices.Contains(load.Columns, c.Name) {
+			v.out.refuse("reference-write-volatile", pgerr.New(pgerr.FeatureNotSupported, "a default that is computed is not supported in a write to a reference table").
+				WithDetail("Column %q of %s is not in the data, and every shard would compute its own value.", c.Name, r.title()).WithHint("Give the column a value."))
+			return
+		}
+	}
+	v.out.Route = Route{Level: Everywhere, Parts: Copies, Table: r.title(), Why: "every shard has a copy of " + r.title()}
+	for i, name := range load.Columns {
+		if c := r.relation.column(name); c == nil || !timeless[c.TypeOID] {
+			load.Key = append(load.Key, KeyPart{Column: name, Operand: Operand{Kind: FromParam, Param: i + 1, CastMod: -1}})
+		}
+	}
+	v.out.Load = load
+}
+
+// isLoadOf says whether the statement is a COPY from the client to this table.
+func (v *survey) isLoadOf(r *resolved) bool {
+	return v.s.Kind == "CopyStmt" && v.s.Options.From && v.s.Options.Client && r.relation != nil && r.Role == facts.Subject
+}

@@ -1,0 +1,307 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Definitions lets all routers agree on changes of the schema.
+type Definitions interface {
+	// Hold keeps statements of all routers off tables until release is called, and returns when none is under way any more. The id
+	// is what the hold is known by in the schema's state.
+	Hold(ctx context.Context, tables []topology.TableName, why string) (id string, release func(), refused *pgerr.Error)
+	// Dropped takes tables that no shard has any more out of the shard map.
+	Dropped(ctx context.Context, tables []topology.TableName) *pgerr.Error
+	// Changed tells all routers that the schema has changed, and returns when they know, or are late.
+	Changed(ctx context.Context)
+}
+
+// defines says whether a statement changes what several shards have, and the router has to conduct it.
+func defines(st *plan.Statement) bool {
+	return st.Route.Level == plan.Everywhere && st.Load == nil && !isQuery(st)
+}
+
+// isQuery says whether a statement is a query rather than a definition.
+func isQuery(st *plan.Statement) bool {
+	return slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}, st.Name)
+}
+
+// define runs a definition on every shard, in one transaction. The home shard comes first: it has whatever the definition is about,
+// so what is wrong is found there, and two definitions meet there before they hold locks elsewhere.
+func (s *session) define(st *plan.Statement, text string) (tag string, refused *pgerr.Error) {
+	if refused := s.finishStep(); refused != nil {
+		return "", refused
+	}
+	if refused := s.maySpread(st); refused != nil {
+		return "", refused
+	}
+	if refused := s.holdFor(st); refused != nil {
+		return "", refused
+	}
+	if s.tx.view == nil {
+		s.tx.view = s.view
+	}
+	shards, refused := s.definedOn(st)
+	if refused != nil {
+		return "", refused
+	}
+	s.startBlock()
+	legs, refused := s.enlist(shards)
+	if refused != nil {
+		return "", refused
+	}
+	return s.defineOn(st, text, legs)
+}
+
+// definedOn are the shards that take part.
+func (s *session) definedOn(st *plan.Statement) ([]int, *pgerr.Error) {
+	if _, refused := s.everyShard(); refused != nil {
+		return nil, refused
+	}
+	shards := slices.Clone(s.wanted)
+	for _, shard := range shards {
+		if refused := s.usable(shard, st); refused != nil {
+			return nil, refused
+		}
+	}
+	return shards, nil
+}
+
+// enlist makes shards take part in the transaction.
+func (s *session) enlist(shards []int) ([]*leg, *pgerr.Error) {
+	for _, shard := range shards {
+		if s.backend != nil && s.backend.Shard() != shard {
+			s.setAside()
+		}
+		s.target = shard
+		if err := s.attach(); err != nil {
+			return nil, asError(err)
+		}
+		if !s.isDue() {
+			continue
+		}
+		s.pending = append(script{{sql: s.tx.begin}}, s.tx.script...)
+		s.joined, s.status = true, statusOpen
+		s.setAside()
+		s.tx.open = false
+	}
+	s.target = noShard
+	all := s.allLegs()
+	return slices.DeleteFunc(all, func(l *leg) bool { return !slices.Contains(shards, l.backend.Shard()) }), nil
+}
+
+// defineOn runs the definition on legs that take part.
+func (s *session) defineOn(st *plan.Statement, text string, legs []*leg) (string, *pgerr.Error) {
+	for _, l := range legs {
+		l.wrote = true
+	}
+	s.notices = true
+	first := s.tellLegs(legs[:1], always(text))[0]
+	s.notices = false
+	if refused := s.definitionFailed(&first, legs[0], false); refused != nil {
+		return "", refused
+	}
+	others := legs[1:]
+	for i, a := range s.tellLegs(others, s.definitionFor(st, text)) {
+		if st.Route.Lenient && a.failure != nil && lacksIt(a.failure.Code) {
+			if refused := s.passOver(others[i]); refused != nil {
+				return "", refused
+			}
+			continue
+		}
+		if refused := s.definitionFailed(&a, others[i], true); refused != nil {
+			return "", refused
+		}
+		if st.Route.Lenient {
+			others[i].pending.add(line{sql: "RELEASE SAVEPOINT " + passOverSavepoint, kind: lineSet})
+		}
+	}
+	s.defined(st)
+	return first.tag, nil
+}
+
+const passOverSavepoint = "cleave_pass_over"
+
+// definitionFor is what other shards than the home shard run: bodies of functions may name tables that they do not have.
+func (s *session) definitionFor(st *plan.Statement, text string) func(*leg) string {
+	return func(l *leg) string {
+		if st.Route.Lenient {
+			l.pending.add(line{sql: "SAVEPOINT " + passOverSavepoint, kind: lineSet})
+		}
+		if strings.Contains(st.Name, "FUNCTION") || strings.Contains(st.Name, "PROCEDURE") {
+			l.pending.add(line{sql: "SET LOCAL check_function_bodies TO off"})
+		}
+		return text
+	}
+}
+
+// lacksIt says whether an error means that what a definition is about is not there.
+func lacksIt(code string) bool {
+	return slices.Contains([]string{pgerr.UndefinedTable, pgerr.UndefinedObject, pgerr.UndefinedFunction, pgerr.UndefinedColumn, "3F000", "42P02"}, code)
+}
+
+// passOver takes back what a shard has not done.
+func (s *session) passOver(l *leg) *pgerr.Error {
+	a := s.tellLegs([]*leg{l}, always("ROLLBACK TO SAVEPOINT "+passOverSavepoint+"; RELEASE SAVEPOINT "+passOverSavepoint))[0]
+	return a.refusal(l)
+}
+
+// definitionFailed says why a shard did not do it; named: and which one.
+func (s *session) definitionFailed(a *told, l *leg, named bool) *pgerr.Error {
+	refused := a.refusal(l)
+	if refused == nil {
+		return nil
+	}
+	if a.err != nil {
+		s.rollbackLegs()
+		s.releaseLegs()
+		s.endLost(!s.tx.implicit)
+	}
+	if named {
+		refused = refused.WithDetail("On shard %q. %s", l.backend.ShardName(), refused.Detail)
+	}
+	return refused
+}
+
+// defined notes what follows from a definition.
+func (s *session) defined(st *plan.Statement) {
+	if !st.Schema {
+		return
+	}
+	s.tx.defined = st.Name
+	s.tx.shared = true
+	for _, name := range st.DropsTables {
+		s.tx.dropped = append(s.tx.dropped, topology.TableName(name))
+	}
+	s.contextChanged()
+}
+
+// holdFor keeps everybody else off the tables that a definition changes, until the transaction ends.
+func (s *session) holdFor(st *plan.Statement) *pgerr.Error {
+	if s.server.config.Definitions == nil || len(st.Holds) == 0 {
+		return nil
+	}
+	tables := make([]topology.TableName, 0, len(st.Holds))
+	for _, name := range st.Holds {
+		if !slices.ContainsFunc(s.holds, func(h tableHold) bool { return slices.Contains(h.tables, topology.TableName(name)) }) {
+			tables = append(tables, topology.TableName(name))
+		}
+	}
+	if len(tables) == 0 {
+		return nil
+	}
+	s.using.Store(nil)
+	id, release, refused := s.server.config.Definitions.Hold(s.ctx, tables, st.Name)
+	if refused == nil {
+		s.holds = append(s.holds, tableHold{id, tables, release})
+	}
+	return refused
+}
+
+// tableHold keeps statements off tables for this session.
+type tableHold struct {
+	id      string
+	tables  []topology.TableName
+	release func()
+}
+
+// holdsItself says whether a hold is the session's own.
+func (s *session) holdsItself(id string) bool {
+	return slices.ContainsFunc(s.holds, func(h tableHold) bool { return h.id == id })
+}
+
+// conducts says whether the router itself runs a statement, on every shard.
+func (s *session) conducts(st *plan.Statement) bool {
+	return defines(st) && s.currentMap().ShardCount() > 1
+}
+
+// runEverywhere runs a definition, or what keeps tables in shape, on every shard.
+func (s *session) runEverywhere(st *plan.Statement, text string) (done bool, tag string, refused *pgerr.Error) {
+	if s.currentStatus() == statusFailed {
+		return false, "", inFailedTransaction
+	}
+	if st.Name == "LOCK TABLE" && s.currentStatus() == statusIdle {
+		return false, "", pgerr.New(pgerr.NoActiveTransaction, "LOCK TABLE can only be used in transaction blocks")
+	}
+	if len(s.ops) > 0 && !s.needsServer() { // what was answered before comes before what is noticed now
+		if err := s.flush(); err != nil {
+			s.stepError = err
+			return false, "", stepFailed
+		}
+	}
+	if st.NoBlock {
+		tag, refused = s.maintain(st, text)
+	} else {
+		tag, refused = s.define(st, text)
+	}
+	return true, tag, refused
+}
+
+// maintain runs what PostgreSQL runs outside transaction blocks only, shard by shard.
+func (s *session) maintain(st *plan.Statement, text string) (tag string, refused *pgerr.Error) {
+	if refused := s.finishStep(); refused != nil {
+		return "", refused
+	}
+	if s.currentStatus() != statusIdle || s.inText {
+		return "", pgerr.New(pgerr.ActiveTransaction, "%s cannot run inside a transaction block", st.Name)
+	}
+	shards, refused := s.definedOn(st)
+	if refused != nil {
+		return "", refused
+	}
+	for i, shard := range shards {
+		a, refused := s.askOn(shard, text)
+		if refused == nil && a.failure != nil {
+			refused = a.failure.PGError()
+		}
+		if refused != nil {
+			name := s.currentMap().ShardByNumber(shard).Name()
+			return "", refused.WithDetail("On shard %q, the %s of %d; those before it are done. %s", name, ordinal(i+1), len(shards), refused.Detail).
+				WithHint("Run it again when the reason is gone. %s", refused.Hint)
+		}
+		tag = a.tag
+	}
+	if st.Schema {
+		s.tx.defined, s.tx.shared = st.Name, true
+		s.definitionsEnd()
+	}
+	return tag, nil
+}
+
+// ordinal writes a small number as a place in a row.
+func ordinal(n int) string {
+	suffix := "th"
+	if n%100/10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return strconv.Itoa(n) + suffix
+}
+
+// askOn runs a statement on a shard, outside any transaction, while the client has none.
+func (s *session) askOn(shard int, sql string) (answer, *pgerr.Error) {
+	s.target, s.notices = shard, true
+	defer func() { s.target, s.notices = noShard, false }()
+	if err := s.attach(); err != nil {
+		return answer{}, asError(err)
+	}
+	a, err := s.ask(sql)
+	if err != nil {
+		s.drop(err.Error())
+		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+	}
+	_ = s.settle()
+	return a, nil
+}

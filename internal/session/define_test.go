@@ -1,0 +1,108 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+)
+
+// shapes is what a server's catalogue says of what users have made.
+const shapes = `
+	SELECT string_agg(line, E'\n' ORDER BY line) FROM (
+		SELECT 'column ' || c.relname || '.' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull AS line
+		FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE c.relname IN ('orders', 'countries') AND a.attnum > 0 AND NOT a.attisdropped
+		UNION ALL SELECT 'index ' || indexdef FROM pg_indexes WHERE tablename IN ('orders', 'countries')
+		UNION ALL SELECT 'constraint ' || conname FROM pg_constraint WHERE conrelid IN (to_regclass('orders'), to_regclass('countries'))
+		UNION ALL SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid = to_regclass('orders') AND NOT tgisinternal AND tgname NOT LIKE 'cleave%'
+		UNION ALL SELECT 'policy ' || policyname FROM pg_policies
+		UNION ALL SELECT 'grant ' || grantee || ' ' || privilege_type FROM information_schema.role_table_grants WHERE table_name = 'orders' AND grantee <> 'postgres'
+		UNION ALL SELECT 'type ' || typname FROM pg_type WHERE typtype IN ('e', 'd') AND typnamespace = 'public'::regnamespace
+		UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+		UNION ALL SELECT 'role ' || rolname FROM pg_roles WHERE oid >= 16384
+		UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%' AND nspname <> 'cleave'
+		UNION ALL SELECT 'comment ' || description FROM pg_description WHERE objoid = to_regclass('orders')
+		UNION ALL SELECT 'setting ' || array_to_string(setconfig, ',') FROM pg_db_role_setting WHERE setrole <> 0
+	) AS lines`
+
+// sameShapes wants all shards to look like the plain server.
+func (w *world) sameShapes(t *testing.T) {
+	t.Helper()
+	look := func(conn *pgx.Conn) []string { return strings.Split(one[string](t, conn, shapes), "\n") }
+	want := look(connectTo(t, w.plain.Addr()))
+	for i := range w.shards {
+		if diff := cmp.Diff(want, look(w.onShard(t, i+1))); diff != "" {
+			t.Errorf("shard %d (+) does not look like PostgreSQL (-):\n%s", i+1, diff)
+		}
+	}
+}
+
+// TestDefinitionsReachEveryShard: what defines something on a table that several shards have defines it on all of them, or nowhere.
+func TestDefinitionsReachEveryShard(t *testing.T) {
+	for name, sql := range map[string][]string{
+		"columns":                  {"ALTER TABLE orders ADD COLUMN total int DEFAULT 7 NOT NULL, ADD COLUMN more text", "INSERT INTO orders (id, note) VALUES (1, 'x'), (2, 'y'), (3, 'z') RETURNING total", "ALTER TABLE orders DROP COLUMN more", "SELECT * FROM orders WHERE id = 1", "ALTER TABLE orders RENAME COLUMN total TO sum", "ALTER TABLE orders ALTER COLUMN sum TYPE bigint"},
+		"indexes":                  {"CREATE INDEX by_note ON orders (note)", "CREATE UNIQUE INDEX both ON orders (id, note)", "ALTER INDEX by_note RENAME TO notes", "REINDEX TABLE orders", "DROP INDEX both", "CREATE INDEX notes ON orders (id)", "CREATE INDEX IF NOT EXISTS notes ON orders (id)"},
+		"constraints":              {"ALTER TABLE orders ADD CONSTRAINT long CHECK (length(note) > 1)", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders DROP CONSTRAINT long", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders ADD FOREIGN KEY (note) REFERENCES countries (code)"},
+		"what fails":               {"INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, NULL), (4, 'z')", "ALTER TABLE orders ALTER COLUMN note SET NOT NULL", "ALTER TABLE orders ADD COLUMN id int", "ALTER TABLE orders DROP COLUMN nosuch", "ALTER TABLE IF EXISTS nosuch ADD COLUMN x int"},
+		"in a transaction":         {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO orders VALUES (1, 'x', 5)", "INSERT INTO orders VALUES (2, 'x', 6)", "SELECT total FROM orders WHERE id = 2", "COMMIT", "SELECT total FROM orders WHERE id = 1"},
+		"rolled back":              {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "CREATE INDEX by_note ON orders (note)", "CREATE ROLE nobody1", "ROLLBACK"},
+		"back to a savepoint":      {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "SAVEPOINT s", "ALTER TABLE orders ADD COLUMN more int", "ALTER TABLE orders ADD COLUMN more int", "ROLLBACK TO s", "COMMIT"},
+		"in a text":                {"ALTER TABLE orders ADD COLUMN total int; CREATE INDEX by_total ON orders (total)"},
+		"a failed text":            {"ALTER TABLE orders ADD COLUMN total int; ALTER TABLE orders ADD COLUMN total int"},
+		"with the home shard":      {"BEGIN", "CREATE TABLE log (a text)", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO log VALUES ('done')", "COMMIT", "SELECT * FROM log"},
+		"roles and rights":         {"CREATE ROLE reader", "GRANT SELECT ON orders TO reader", "ALTER ROLE reader SET work_mem = '1MB'", "GRANT pg_monitor TO reader", "REVOKE SELECT ON orders FROM reader", "GRANT UPDATE ON orders TO reader", "ALTER ROLE reader LOGIN"},
+		"dropped roles":            {"CREATE ROLE reader", "CREATE USER other", "DROP ROLE reader", "DROP ROLE reader", "DROP ROLE IF EXISTS reader"},
+		"types":                    {"CREATE TYPE mood AS ENUM ('fine', 'sad')", "CREATE DOMAIN short AS text CHECK (length(VALUE) < 9)", "ALTER TABLE orders ADD COLUMN how mood DEFAULT 'fine', ADD COLUMN why short", "ALTER TYPE mood ADD VALUE 'odd'", "INSERT INTO orders VALUES (1, 'x', 'odd', 'y')", "DROP TYPE mood", "DROP DOMAIN short CASCADE"},
+		"functions":                {"CREATE FUNCTION upper_note() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN NEW.note := upper(NEW.note); RETURN NEW; END $$", "CREATE TRIGGER up BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION upper_note()", "INSERT INTO orders VALUES (1, 'x'), (2, 'y') RETURNING note", "DROP TRIGGER up ON orders", "DROP FUNCTION upper_note()"},
+		"a body of the home shard": {"CREATE FUNCTION home_only() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM undeclared'", "DROP FUNCTION home_only()"},
+		"schemas":                  {"CREATE SCHEMA extra", "COMMENT ON SCHEMA extra IS 'x'", "GRANT USAGE ON SCHEMA extra TO PUBLIC", "DROP SCHEMA extra", "DROP SCHEMA extra"},
+		"policies":                 {"CREATE POLICY mine ON orders USING (note = current_user)", "ALTER TABLE orders ENABLE ROW LEVEL SECURITY", "COMMENT ON TABLE orders IS 'what was bought'"},
+		"reference tables":         {"ALTER TABLE countries ADD COLUMN continent text", "CREATE INDEX by_name ON countries (name)", "SELECT * FROM countries"},
+		"truncated":                {"INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'z')", "TRUNCATE orders", "SELECT * FROM orders WHERE id IN (1, 2, 3)", "BEGIN", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')", "TRUNCATE orders", "ROLLBACK"},
+		"locked":                   {"BEGIN", "LOCK TABLE orders IN SHARE MODE", "COMMIT", "LOCK TABLE orders"},
+		"upkeep":                   {"ANALYZE orders", "VACUUM orders", "VACUUM", "ANALYZE", "VACUUM (ANALYZE) orders (note)", "BEGIN", "VACUUM orders", "ROLLBACK", "CHECKPOINT"},
+		"concurrently":             {"CREATE INDEX CONCURRENTLY by_note ON orders (note)", "REINDEX INDEX CONCURRENTLY by_note", "DROP INDEX CONCURRENTLY by_note"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, worldConfig{shards: 2})
+			for _, protocol := range []func(string) step{query, func(sql string) step { return sent(pipeline(unnamed(sql), sync1)...) }} {
+				steps := make([]step, 0, len(sql))
+				for _, text := range sql {
+					if strings.Contains(text, "; ") && !strings.Contains(text, "$$") {
+						steps = append(steps, query(text))
+					} else {
+						steps = append(steps, protocol(text))
+					}
+				}
+				w.sameButOrder(t, steps...)
+				w.sameShapes(t)
+				w.sameRowsOf(t, "id", "note")
+				w.nothingPrepared(t)
+			}
+		})
+	}
+}
+
+// sameRowsOf is sameRows for some columns.
+func (w *world) sameRowsOf(t *testing.T, columns ...string) {
+	t.Helper()
+	sql := fmt.Sprintf("SELECT coalesce(string_agg(r, ' ' ORDER BY r), '') FROM (SELECT (%s)::text AS r FROM orders) AS rows", strings.Join(columns, ", "))
+	var all []string
+	for i := range w.shards {
+		all = append(all, strings.Fields(one[string](t, w.onShard(t, i+1), sql))...)
+	}
+	want := strings.Fields(one[string](t, connectTo(t, w.plain.Addr()), sql))
+	if diff := cmp.Diff(unordered(asRows(want)), unordered(asRows(all))); diff != "" {
+		t.Errorf("PostgreSQL (-) and the shards (+) have other rows:\n%s", diff)
+	}
+}
+
+func asRows(texts []string) []string {
+	rows := make([]string, len(texts))
+	for i, text := range texts {
+		rows[i] = "row " + text
+	}
+	return rows
+}
