@@ -180,7 +180,6 @@ func (n *node) register(ctx context.Context) {
 		if m := n.follower.Map(); m != nil {
 			registration.SetApplied(m.Version())
 		}
-		n.schemaApplied(n.follower.Schema().Epoch)
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -41,7 +41,7 @@ func newRouter(n *node) (*router, error) {
 	c := n.config
 	r := &router{node: n, greetings: map[int]shard.Greeting{}, routers: 1, counting: make(chan struct{}, 1)}
 	access := accessOf(c)
-	incarnation := session.NewIncarnation()
+	incarnation := n.id
 	r.statements = observe.NewStatements(observe.StatementsConfig{})
 	r.shards = observe.NewShardStats(func(number int) string {
 		if m := n.follower.Map(); m != nil && m.ShardByNumber(number) != nil {
@@ -89,6 +89,7 @@ func (r *router) newServer() (*session.Server, error) {
 	return session.New(session.Config{
 		Database: c.Shards.Database, ServiceUser: c.Shards.User, Rules: rules, Users: users, Certificates: certificates,
 		Pools: r.pools, Catalog: r.catalog, Virtual: schema, Map: n.follower.Map, MapChanged: n.follower.Changed, Ready: r.ready,
+		Schema: n.follower.Schema, Acknowledge: n.schemaApplied, Definitions: definitions{n},
 		Statements: r.statements, Shards: r.shards, Mode: session.Mode(c.Pool.Mode),
 		MaxClients: c.Limits.Clients, MaxMessage: c.Limits.MaxMessage, StartupTimeout: c.Limits.StartupTimeout,
 		HoldTimeout: c.Limits.HoldTimeout, DrainTimeout: c.Limits.DrainTimeout, Plans: c.Limits.Plans, Logger: n.logger,

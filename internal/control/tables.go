@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -248,4 +250,32 @@ func createDefault(m *topology.Map, name string, types []key.Type, byRange bool,
 		return nil, err
 	}
 	return topology.CreateKeyspace(spec), nil
+}
+
+var errNothingToForget = errors.New("the map does not have the tables")
+
+// ForgetTables takes tables out of the map that no shard has any more. It returns when this process knows the map without them.
+func (c *Cluster) ForgetTables(ctx context.Context, tables []topology.TableName) error {
+	m, err := c.config.Store.Update(ctx, func(m *topology.Map) (*topology.Map, error) {
+		var changes []topology.Change
+		for _, table := range tables {
+			if m.Table(table.Schema, table.Name) != nil {
+				changes = append(changes, topology.DropTable(table.String()))
+			}
+		}
+		if len(changes) == 0 {
+			return nil, errNothingToForget
+		}
+		return m.Next(changes...)
+	})
+	if errors.Is(err, errNothingToForget) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("take tables out of the map: %w", err)
+	}
+	if _, err := c.config.Follower.Wait(ctx, m.Version()); err != nil {
+		return fmt.Errorf("wait for the map without the tables: %w", err)
+	}
+	return nil
 }

@@ -216,7 +216,7 @@ func (s *session) definitionsEnd() {
 		s.tx.defined = ""
 		s.server.schemaChanged()
 		s.contextChanged()
-		if d := s.server.config.Definitions; d != nil && s.tx.shared {
+		if d := s.server.config.Definitions; d != nil && s.tx.shared && len(s.holds) == 0 { // releasing a hold tells them too
 			s.using.Store(nil)
 			d.Changed(s.ctx)
 		}
@@ -225,12 +225,22 @@ func (s *session) definitionsEnd() {
 	s.releaseHolds()
 }
 
+// isShared says whether a definition is surely one that other routers have to hear of: not a temporary table's, nor what CALL and
+// DO may or may not define, which they notice by themselves in a moment.
+func isShared(st *plan.Statement) bool {
+	return len(st.Creates) == 0 && len(st.Drops) == 0 && st.Name != "CALL" && st.Name != "DO"
+}
+
 // releaseHolds lets others use the tables again that the transaction has changed.
 func (s *session) releaseHolds() {
-	for _, h := range s.holds {
+	held := s.holds
+	s.holds = nil
+	if len(held) > 0 {
+		s.using.Store(nil)
+	}
+	for _, h := range held {
 		h.release()
 	}
-	s.holds = nil
 }
 
 // keepSettings makes what the transaction set the session's.
@@ -385,7 +395,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 	}
 	if st.Schema {
 		s.tx.defined = st.Name
-		s.tx.shared = s.tx.shared || len(st.Creates) == 0 && len(st.Drops) == 0
+		s.tx.shared = s.tx.shared || isShared(st)
 		s.contextChanged()
 	}
 	if st.Pin != "" && s.backend != nil {
