@@ -60,8 +60,9 @@ type Statement struct {
 
 // Options are the words of a statement that change what it means.
 type Options struct {
-	// Runs: EXPLAIN runs its statement.
-	Runs bool
+	// Runs: EXPLAIN runs its statement. Format is that of its answer, in lower case; empty if none is named.
+	Runs   bool
+	Format string
 	// Hold: DECLARE … WITH HOLD.
 	Hold bool
 	// Client: COPY to or from the client; From: COPY … FROM.

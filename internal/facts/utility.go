@@ -70,9 +70,13 @@ func (w *walker) inner(node *pgquery.Node) {
 
 func (w *walker) explain(s *pgquery.ExplainStmt) {
 	for _, option := range s.Options {
-		if o := option.GetDefElem(); o.GetDefname() == "analyze" {
+		switch o := option.GetDefElem(); o.GetDefname() {
+		case "analyze":
 			w.out.Options.Runs = !isFalse(o.Arg)
 			w.out.ByLiteral = w.out.ByLiteral || o.Arg != nil
+		case "format":
+			w.out.Options.Format = strings.ToLower(o.GetArg().GetString_().GetSval())
+			w.out.ByLiteral = true
 		}
 	}
 	w.inner(s.Query)

@@ -64,6 +64,7 @@ func planExplain(p *planner, s *facts.Statement, out *Statement) {
 	inner := p.inner(s, out)
 	*out = inner
 	out.Name, out.Start, out.End, out.Rows = s.Name, s.Start, s.End, true
+	out.Explains = s.Options.Format == "" || s.Options.Format == "text"
 	if s.Options.Runs || out.Command == Execute {
 		return
 	}

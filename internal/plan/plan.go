@@ -49,6 +49,8 @@ type Statement struct {
 	mayDefine bool
 	// Rows: it answers with rows (SELECT, RETURNING, SHOW, EXPLAIN, FETCH …), as far as that can be told from the text.
 	Rows bool
+	// Explains: it is an EXPLAIN whose answer is lines of text.
+	Explains bool
 	// Copy: it is a COPY to or from the client.
 	Copy bool
 	// Holds are declared tables on which nobody may run a statement while this one changes them; DropsTables those that are gone after it.

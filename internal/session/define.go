@@ -24,7 +24,7 @@ type Definitions interface {
 
 // defines says whether a statement changes what several shards have, and the router has to conduct it.
 func defines(st *plan.Statement) bool {
-	return st.Route.Level == plan.Everywhere && st.Load == nil && !isQuery(st)
+	return st.Route.Level == plan.Everywhere && st.Load == nil && !st.Rows && !isQuery(st)
 }
 
 // isQuery says whether a statement is a query rather than a definition.

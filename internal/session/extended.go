@@ -242,7 +242,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 			return refused
 		}
 		if len(s.spreadTo) > 0 {
-			s.keepSpread(o, st, m.Portal)
+			s.keepSpread(o, st, s.explain(only))
 			return nil
 		}
 	}
@@ -255,7 +255,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 			return refused
 		}
 	}
-	undo := s.keepPortal(m.Portal, portal{statement: run, shard: max(s.shardNow(), 0)})
+	undo := s.keepPortal(m.Portal, portal{statement: run, explain: s.explain(only), shard: max(s.shardNow(), 0)})
 	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail(), undo: undo})
 	return nil
 }
@@ -393,6 +393,9 @@ func (s *session) execute(body []byte) *pgerr.Error {
 			WithHint("Fetch all rows at once.")
 	}
 	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tags: p.statement.tags, makes: p.statement.makes, inner: p.statement.inner})
+	if len(p.explain) > 0 {
+		s.ops[len(s.ops)-1].explain, s.explaining = p.explain, true
+	}
 	if only := p.statement.single(); only != nil && !only.Plain || p.statement.inner != nil {
 		s.meaningPending = true
 	}

@@ -71,7 +71,7 @@ func (s *session) digest(chunk []byte) (taken int, err error) {
 			return 0, s.broken(chunk[from:at], fmt.Errorf("%w: %w", errDesync, err))
 		}
 		rest := len(chunk) - at
-		if size == 0 || size > rest && (mustBeWhole(kind) || s.gather != nil && s.gather.wants(kind)) {
+		if size == 0 || size > rest && (mustBeWhole(kind) || s.explaining || s.gather != nil && s.gather.wants(kind)) {
 			break
 		}
 		message := chunk[at:min(at+size, len(chunk))]
@@ -175,6 +175,9 @@ func (s *session) reply(kind byte, message []byte) (show bool, err error) {
 func (s *session) replyOne(e *expect, kind byte, message []byte) (show bool, err error) {
 	switch kind {
 	case wire.RespDataRow, wire.RespCopyData:
+		if s.explaining && !e.hidden {
+			return s.explainBefore(e, message), nil
+		}
 		return !e.hidden, nil
 	case wire.RespError:
 		return s.replyError(e, message)

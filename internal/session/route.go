@@ -169,7 +169,7 @@ func (s *session) mayDivide(st *plan.Statement) *pgerr.Error {
 		return refusal.WithDetail("It calls a function of the router.")
 	case run.Pin != "" || len(run.Settings) > 0 || run.NeedsSession || run.Cursor:
 		return refusal.WithDetail("It leaves something in the session, which is on one shard.")
-	case st.Name == "EXPLAIN" || st.Name == "DECLARE CURSOR":
+	case st.Name == "DECLARE CURSOR":
 		return refusal.WithHint("Name keys of one shard.")
 	}
 	return nil

@@ -175,6 +175,9 @@ func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Err
 	if refused := s.routeTo(st, src); refused != nil {
 		return refused
 	}
+	if o.explain = s.explain(st); o.explain != nil {
+		s.explaining = true
+	}
 	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
 		return s.divideRows(st, o, src)
 	}

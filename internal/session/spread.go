@@ -293,8 +293,10 @@ func (s *session) gatherReply(e *expect, kind byte, message []byte) (show bool, 
 func (s *session) gatherRow(e *expect, message []byte) (show bool, err error) {
 	g := s.gather
 	switch {
-	case e.hidden || g.failed || g.parts == plan.Copies && g.at > 0:
+	case e.hidden || g.failed || g.parts == plan.Copies && g.at > 0 && !s.explaining:
 		return false, nil
+	case s.explaining:
+		return s.explainBefore(e, message), nil
 	case g.parts != plan.ByRow:
 		return true, nil
 	}

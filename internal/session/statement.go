@@ -103,6 +103,8 @@ type portal struct {
 	statement *statement
 	// local: the session itself runs it.
 	local bool
+	// explain are the router's own lines of an EXPLAIN.
+	explain []string
 	// shards are those that have it, if they are several, divided so; shard is the one that has it while the transaction is on others too.
 	shards []int
 	parts  plan.Parts

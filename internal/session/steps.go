@@ -86,18 +86,19 @@ func (s *session) rollbackSpreadTo(savepoint string) *pgerr.Error {
 // bindSpread makes a portal on several shards, which all get the same.
 func (s *session) bindSpread(st *statement, only *plan.Statement, src source) *pgerr.Error {
 	run := st
+	explain := s.explain(only)
 	if !only.Plain {
 		var refused *pgerr.Error
 		if run, refused = s.rewritten(st, only, src); refused != nil {
 			return refused
 		}
 	}
-	s.keepSpread(op{kind: opBind, statement: run, portal: src.bind.Portal, data: src.bind.Tail()}, run, src.bind.Portal)
+	s.keepSpread(op{kind: opBind, statement: run, portal: src.bind.Portal, data: src.bind.Tail()}, run, explain)
 	return nil
 }
 
-func (s *session) keepSpread(o op, run *statement, name []byte) {
-	o.undo = s.keepPortal(name, portal{statement: run, shards: s.spreadTo, parts: s.spreadParts, order: s.rowOrder})
+func (s *session) keepSpread(o op, run *statement, explain []string) {
+	o.undo = s.keepPortal(o.portal, portal{statement: run, explain: explain, shards: s.spreadTo, parts: s.spreadParts, order: s.rowOrder})
 	s.ops = append(s.ops, o)
 }
 

@@ -38,6 +38,8 @@ type op struct {
 	data     []byte
 	original []byte
 	maxRows  int32
+	// explain are the router's own lines of an EXPLAIN.
+	explain []string
 	// parts are what each of several shards gets; none if the operation is one shard's.
 	parts []part
 	// planned is what is run, for what follows from its success; nil if nothing does.
@@ -83,6 +85,8 @@ type expect struct {
 	op     int // its place in the unit; -1: none
 	// next is the statement of a simple query that completes next.
 	next int
+	// explained: the router's lines of an EXPLAIN have been told.
+	explained bool
 	// prepared is what a Parse makes, closed what a Close ends.
 	prepared, closed *serverStatement
 	// parsed is what a Parse that the client did not ask for is of.
@@ -200,7 +204,7 @@ func (s *session) clearUnit() {
 	clear(s.ops) // they hold the client's bytes and statements
 	s.ops, s.expects, s.head = s.ops[:0], s.expects[:0], 0
 	s.target, s.suppress, s.unitBytes, s.meaningPending, s.spreadTo = noShard, false, 0, false, nil
-	s.loading = nil
+	s.loading, s.explaining = nil, false
 }
 
 // failUnit answers a unit that could not be sent: what came before the first operation that needs a backend is told.
