@@ -30,6 +30,10 @@ type Context struct {
 	// ShardLocal says whether a function was declared to use rows of one shard only, that of the statement which calls it; nil if
 	// none was.
 	ShardLocal func(schema, name string) bool
+	// HintShard is the shard that the client says a query is meant for, whatever its text says; empty if it says nothing.
+	// HintKey: it says that statements without a key are meant for the shard of a key that it has set.
+	HintShard string
+	HintKey   bool
 	// Map is the shard map.
 	Map *topology.Map
 	// Home is the name of the home shard.

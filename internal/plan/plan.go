@@ -238,6 +238,8 @@ type Route struct {
 	// Timed: it may read a text as a date or a time. If its parts are Copies it must not run with a literal or a parameter of which
 	// [VariesInTime] is true.
 	Timed bool
+	// Hinted: the client says so, and nothing proves it.
+	Hinted bool
 	// Lenient is for Everywhere: a shard that does not have what the statement is about is passed over, unless it is the home shard.
 	Lenient bool
 	// Table is the sharded table that the key belongs to, or a reference table that is read; for messages.
@@ -298,4 +300,6 @@ const (
 	IsDefault
 	IsTrue
 	IsFalse
+	// FromSetting: what the client has set as its key; Literal is the place of the column in it, from 0.
+	FromSetting
 )

@@ -159,6 +159,12 @@ func (v *survey) decide(x *proof) {
 		v.out.refuse("unsettled-names", v.p.open.refusal(v.s))
 		return
 	}
+	if v.p.HintKey && slices.ContainsFunc(x.occurrences, func(o *occurrence) bool { return !o.stores }) {
+		if _, unbound := x.keys(x.occurrences); unbound != nil {
+			v.out.Route = byHintedKey(route, first)
+			return
+		}
+	}
 	route.Level = Several
 	if rows := v.byRow(x); rows != nil {
 		route.Keys, route.RowKeys, route.Parts, route.ValuesAt = rows, len(rows), ByRow, v.s.Query.ValuesAt
@@ -183,6 +189,16 @@ func (v *survey) decide(x *proof) {
 	}
 	route.Undivided = x.undivided(obstacle)
 	v.out.Route = route
+}
+
+// byHintedKey is the route of a statement that the client says is meant for the shard of the key that it has set.
+func byHintedKey(route Route, o *occurrence) Route {
+	route.Level, route.Hinted, route.Why = Keyed, true, "the key that the client has set"
+	for i, part := range o.parts {
+		part.Operand = Operand{Kind: FromSetting, Literal: i, CastMod: -1}
+		route.Key = append(route.Key, part)
+	}
+	return route
 }
 
 // onlyBounds returns the bounds of the only occurrence; none if there are others, or their order is not that of the keyspace.

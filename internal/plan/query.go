@@ -198,6 +198,8 @@ func (v *survey) route() {
 		v.routeCopies()
 	case v.makes() && (len(v.sharded) > 0 || v.referenceRead != ""):
 		v.out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", v.s.Name))
+	case v.p.HintShard != "":
+		v.out.Route = Route{Level: OnShard, Shard: v.p.HintShard, Hinted: true, Why: "the client's hint"}
 	case len(v.sharded) > 0:
 		v.routeSharded()
 	case v.local != "":

@@ -90,7 +90,7 @@ func (s *session) parse(body []byte) *pgerr.Error {
 	st.epoch = s.contextEpoch
 	s.keepStatement(st)
 	o := op{kind: opParse, statement: st}
-	if only == nil || s.mayBeLocal(only) || len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute {
+	if only == nil || s.mayBeLocal(only) || len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute || showsOurs(only) {
 		o = op{kind: opLocal, data: parseComplete} // no server has to know its text, or it is made anew each time
 	}
 	if st != before && len(s.ops) > 0 { // something before it may fail

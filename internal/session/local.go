@@ -17,6 +17,11 @@ func setsOurs(st *plan.Statement) bool {
 	return (st.Command == plan.SetVariable || st.Command == plan.ResetVariable) && len(st.Settings) > 0 && isOurs(st.Settings[0].Name)
 }
 
+// showsOurs says whether a statement shows a parameter of the router.
+func showsOurs(st *plan.Statement) bool {
+	return st.Command == plan.ShowVariable && len(st.Settings) == 1 && isOurs(st.Settings[0].Name)
+}
+
 // isOurs says whether a parameter is the router's.
 func isOurs(name string) bool { return strings.HasPrefix(name, "cleave.") }
 
@@ -291,7 +296,7 @@ func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {
 	s.unnamed = nil
 	clear(s.temporary)
 	s.settings = s.base
-	s.poolMode = s.firstMode
+	s.poolMode, s.shardKey = s.firstMode, ""
 	s.contextChanged()
 	for shard := range s.pinnedShards() {
 		s.unpin(shard, "DISCARD ALL")
@@ -327,12 +332,20 @@ func (s *session) setOurs(st *plan.Statement) (done bool, tag string, refused *p
 		return false, "", inFailedTransaction
 	}
 	e := st.Settings[0]
-	if e.Name != "cleave.pool_mode" {
+	if e.Name != "cleave.pool_mode" && e.Name != "cleave.shard_key" {
 		return false, "", pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.Name).
-			WithHint("The router has cleave.pool_mode.")
+			WithHint("The router has cleave.pool_mode and cleave.shard_key.")
 	}
 	if e.Local {
 		return false, "", pgerr.New(pgerr.FeatureNotSupported, "SET LOCAL is not supported for %s", e.Name)
+	}
+	if e.Name == "cleave.shard_key" {
+		s.shardKey = ""
+		if !e.Default {
+			s.shardKey = strings.Join(e.Values, ",")
+		}
+		s.contextChanged()
+		return true, st.Name, nil
 	}
 	mode := s.server.config.Mode
 	if !e.Default && len(e.Values) == 1 {

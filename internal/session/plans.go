@@ -85,14 +85,17 @@ func (s *session) planNow(text []byte) (*planned, *pgerr.Error) {
 	if s.foreignEncoding && hasHighByte(s.scan.Text) { // the catalogue has such a name in another form
 		return nil, errEncoding(s.encoding)
 	}
-	s.key = append(append(s.key[:0], s.scan.Text...), s.contextKey...)
+	var refused *pgerr.Error
+	if s.hint, refused = s.hintIn(text); refused != nil {
+		return nil, refused
+	}
+	s.key = append(append(append(s.key[:0], s.scan.Text...), s.contextKey...), s.hint...)
 	var p *planned
 	if s.tx.defined == "" { // or plans are made with what only this transaction sees
 		// The cache does not keep the key of a look-up, so it need not be copied.
 		p, _ = s.server.planner.cache.GetIfPresent(unsafe.String(unsafe.SliceData(s.key), len(s.key)))
 	}
 	if p == nil {
-		var refused *pgerr.Error
 		if p, refused = s.makePlan(string(text)); refused != nil {
 			return nil, refused
 		}
@@ -269,7 +272,7 @@ func (s *session) planContext() (plan.Context, *pgerr.Error) {
 	}
 	return plan.Context{
 		SearchPath: s.visiblePath, PathIsLocal: s.pathChanged(), Temporary: func(name string) bool { return s.temporary[name] },
-		Literals: s.scan.Literals, Map: m, Home: home.Name(),
+		Literals: s.scan.Literals, Map: m, Home: home.Name(), HintShard: s.hint, HintKey: s.shardKey != "",
 	}, nil
 }
 
@@ -304,6 +307,9 @@ func (s *session) refreshContext() {
 	}
 	if e, set := s.effective().find("transform_null_equals"); set {
 		key = append(key, "\x00null="+e.sql...)
+	}
+	if s.shardKey != "" {
+		key = append(key, "\x00keyed"...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.temporary)) {
 		key = append(key, "\x00temp "+name...)

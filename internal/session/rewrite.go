@@ -70,7 +70,7 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 	case plan.DiscardAll:
 		return nil, s.noDiscard()
 	case plan.ShowVariable:
-		if len(st.Settings) == 1 && isOurs(st.Settings[0].Name) {
+		if showsOurs(st) {
 			o.retag("SHOW")
 			return []edit{{start: st.Start, end: st.End, by: s.showOurs(st.Settings[0].Name)}}, nil
 		}
@@ -83,10 +83,15 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 }
 
 func (s *session) showOurs(name string) string {
-	if name != "cleave.pool_mode" {
+	value := string(s.poolMode)
+	switch name {
+	case "cleave.pool_mode":
+	case "cleave.shard_key":
+		value = s.shardKey
+	default:
 		return "SHOW " + parameterSQL(name) // the server says that there is no such parameter
 	}
-	return fmt.Sprintf("SELECT %s::text AS %s", sqltext.QuoteLiteral(string(s.poolMode)), sqltext.QuoteIdentifier(name))
+	return fmt.Sprintf("SELECT %s::text AS %s", sqltext.QuoteLiteral(value), sqltext.QuoteIdentifier(name))
 }
 
 // rewritePrepare gives the statement a name of its own on the server: two sessions may use the same one.

@@ -59,6 +59,9 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if refused != nil {
 		return refused
 	}
+	if st.Route.Hinted {
+		s.noteHint(st)
+	}
 	if shard == severalShards {
 		return s.spreadOver(st, src)
 	}
@@ -377,6 +380,9 @@ func (s *session) keyValue(part *plan.KeyPart, src source) (key.Value, binding.O
 			return key.Value{}, 0, refused
 		}
 	}
+	if part.Operand.Kind == plan.FromSetting {
+		return s.settingValue(part)
+	}
 	scan, text := &noLiterals, []byte(nil)
 	if part.Operand.Kind == plan.FromLiteral {
 		var refused *pgerr.Error
@@ -387,6 +393,29 @@ func (s *session) keyValue(part *plan.KeyPart, src source) (key.Value, binding.O
 	value, outcome, refused := binding.Value(part, scan, text, s.params, s.reading)
 	if refused == nil && outcome == binding.Ask {
 		return s.askValue(part, scan, text)
+	}
+	return value, outcome, refused
+}
+
+// settingValue binds a column of the key that the client has set: the columns' texts are separated by commas.
+func (s *session) settingValue(part *plan.KeyPart) (key.Value, binding.Outcome, *pgerr.Error) {
+	values := []string{s.shardKey}
+	if part.Operand.Literal > 0 || strings.Contains(s.shardKey, ",") {
+		values = strings.Split(s.shardKey, ",")
+	}
+	if part.Operand.Literal >= len(values) {
+		return key.Value{}, 0, pgerr.New(pgerr.InvalidParameterValue, "cleave.shard_key has no value for key column \"%s\"", part.Column).
+			WithHint("Separate the values of several key columns by commas.")
+	}
+	one := *part
+	one.Operand = plan.Operand{Kind: plan.FromParam, Param: 1, CastMod: -1}
+	s.params = append(s.params[:0], binding.Param{Value: []byte(strings.TrimSpace(values[part.Operand.Literal]))})
+	value, outcome, refused := binding.Value(&one, &noLiterals, nil, s.params, s.reading)
+	if refused == nil && outcome == binding.Ask {
+		value, outcome, refused = s.askValue(&one, &noLiterals, nil)
+	}
+	if refused == nil && outcome == binding.AnyShard {
+		return value, outcome, pgerr.New(pgerr.InvalidParameterValue, "cleave.shard_key is no value of key column \"%s\"", part.Column)
 	}
 	return value, outcome, refused
 }

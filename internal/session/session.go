@@ -135,6 +135,9 @@ type session struct {
 	params      []binding.Param // scratch
 	bindMessage wire.Bind       // scratch
 	isAside     bool            // a question is asked that is no part of the client's transaction
+	hint        string          // the shard that a comment of the text names
+	shardKey    string          // of cleave.shard_key; empty: not set
+	hinted      string          // the last hint that was logged
 	explaining  bool            // the unit has an EXPLAIN to which the router adds lines
 	notices     bool            // what a server notices is for the client
 	unheard     bool            // what a server reports of parameters is not for the client

@@ -1,0 +1,40 @@
+package session
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRoutingHints: a client's own word decides where a query runs, if it is a comment or a setting; what stands in a literal is none.
+func TestRoutingHints(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	a, b := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
+	client := dialRaw(t, w.address, nil)
+	client.query("INSERT INTO orders VALUES (" + a + ", 'on one'), (" + b + ", 'on two')")
+	says := func(sql, want string) {
+		t.Helper()
+		for name, said := range map[string][]string{"simple": client.query(sql), "extended": client.ask(pipeline(unnamed(sql), sync1)...)} {
+			if text := strings.Join(said, "\n"); !strings.Contains(text, want) {
+				t.Errorf("%s, %s:\n%s\nwant %s", name, sql, text, want)
+			}
+		}
+	}
+	says("/* cleave: shard=s2 */ SELECT note, count(*) OVER () FROM orders", `row "on two" "1"`)
+	says("SELECT max(note) FROM orders -- cleave: shard=s1", `row "on one"`)
+	says("SELECT max(note) FROM orders -- cleave: shard=s1\n, (SELECT 1) x", `row "on one"`)
+	says("SELECT count(*), '/* cleave: shard=s1 */' FROM orders", "0A000")
+	says(`SELECT count(*) AS "/* cleave: shard=s1 */" FROM orders`, "0A000")
+	says("/* cleave: shard=nosuch */ SELECT 1", "42704")
+	says("/* cleave: shrad=s1 */ SELECT 1", "22023")
+	says("/* cleave: shard=s1 */ INSERT INTO orders VALUES ("+b+", 'wrong')", "CL001")
+	says("SELECT max(note) FROM orders", "0A000")
+	client.query("SET cleave.shard_key = '" + b + "'")
+	says("SELECT max(note) FROM orders", `row "on two"`)
+	says("SELECT note FROM orders WHERE id = "+a, `row "on one"`)
+	says("SHOW cleave.shard_key", `row "`+b+`"`)
+	client.query("SET cleave.shard_key = 'x'")
+	says("SELECT max(note) FROM orders", "22023")
+	client.query("RESET cleave.shard_key")
+	says("SELECT max(note) FROM orders", "0A000")
+	w.settled(t)
+}
