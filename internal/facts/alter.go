@@ -175,3 +175,13 @@ func loadOption(option *pgquery.DefElem) LoadOption {
 	}
 	return read
 }
+
+// password notes where a role's password is given.
+func (w *walker) password(options []*pgquery.Node) {
+	for _, node := range options {
+		if option := node.GetDefElem(); option.GetDefname() == "password" && option.GetArg().GetString_() != nil {
+			w.out.Object.PasswordAt = int(option.Location) + 1
+			w.out.ByLiteral = true
+		}
+	}
+}

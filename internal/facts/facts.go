@@ -231,7 +231,9 @@ type Object struct {
 	Actions []string
 	// Columns are those that are dropped, renamed or get another type; Added those that come; Constraints what is asked of rows from
 	// now on, by unique indexes too.
-	Columns     []string
+	Columns []string
+	// PasswordAt is the place behind which a role's password stands, counted from 1; 0: there is none.
+	PasswordAt  int
 	Added       []AddedColumn
 	Constraints []Constraint
 }

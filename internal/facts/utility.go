@@ -172,6 +172,10 @@ func (w *walker) named(message proto.Message) {
 		w.name(qualified(s.TypeName))
 	case *pgquery.AlterFunctionStmt:
 		w.name(qualified(s.GetFunc().GetObjname()))
+	case *pgquery.CreateRoleStmt:
+		w.password(s.Options)
+	case *pgquery.AlterRoleStmt:
+		w.password(s.Options)
 	case *pgquery.CreateStatsStmt:
 		w.name(qualified(s.Defnames))
 	case *pgquery.CreatePublicationStmt:

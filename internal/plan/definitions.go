@@ -22,6 +22,7 @@ func planDefinition(p *planner, s *facts.Statement, out *Statement) {
 	refuseKeptSetConfig(s, out)
 	out.Schema = true
 	out.NoBlock = runsOutsideBlocks(s)
+	out.PasswordAt = s.Object.PasswordAt
 	out.noteCreated(p, s)
 }
 

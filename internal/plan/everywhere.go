@@ -86,6 +86,9 @@ func (d *definition) changeDeclared(r *resolved) {
 		d.dropDeclared(r)
 	case "IndexStmt":
 		d.checkConstraints(r)
+		if d.s.Object.NewName != "" {
+			d.out.Index = topology.TableName{Schema: r.table.Name().Schema, Name: d.s.Object.NewName}.String()
+		}
 		if d.s.Options.Concurrently && d.s.Object.NewName == "" {
 			d.out.refuse("index-without-name", pgerr.New(pgerr.FeatureNotSupported, "CREATE INDEX CONCURRENTLY on a %s table needs the index's name", string(r.table.Kind())).
 				WithDetail("It runs shard by shard, and has to find what is there already if it is run again.").WithHint("CREATE INDEX CONCURRENTLY name ON …"))

@@ -53,6 +53,10 @@ type Statement struct {
 	Explains bool
 	// Copy: it is a COPY to or from the client.
 	Copy bool
+	// PasswordAt is the place behind which a role's password stands, counted from 1; 0: there is none. Every shard has to store the same.
+	PasswordAt int
+	// Index is the index that CREATE INDEX makes on declared tables, as SQL writes it; empty if it has no name.
+	Index string
 	// Holds are declared tables on which nobody may run a statement while this one changes them; DropsTables those that are gone after it.
 	Holds, DropsTables []RelationName
 	// Load is set for a COPY of a sharded table, and for one from the client to a reference table.

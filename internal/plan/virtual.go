@@ -11,7 +11,7 @@ import (
 
 // ownViews and ownFunctions are what the router itself answers.
 var (
-	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "routers", "sessions", "shards", "statements", "table_sizes", "tables"}
+	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "routers", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables"}
 	ownFunctions = []string{
 		"create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "shard_of", "shard_table", "shard_tables",
 		"undistribute_table", "version",

@@ -41,6 +41,9 @@ func (s *session) define(st *plan.Statement, text string) (tag string, refused *
 	if refused := s.maySpread(st); refused != nil {
 		return "", refused
 	}
+	if text, refused = s.samePassword(st, text); refused != nil {
+		return "", refused
+	}
 	if refused := s.holdFor(st); refused != nil {
 		return "", refused
 	}
@@ -255,8 +258,12 @@ func (s *session) maintain(st *plan.Statement, text string) (tag string, refused
 	if refused != nil {
 		return "", refused
 	}
+	resume, refused := s.resumption(st, shards)
+	if refused != nil {
+		return "", refused
+	}
 	for i, shard := range shards {
-		a, refused := s.askOn(shard, text)
+		a, refused := s.maintainOn(shard, text, resume)
 		if refused == nil && a.failure != nil {
 			refused = a.failure.PGError()
 		}
@@ -265,7 +272,9 @@ func (s *session) maintain(st *plan.Statement, text string) (tag string, refused
 			return "", refused.WithDetail("On shard %q, the %s of %d; those before it are done. %s", name, ordinal(i+1), len(shards), refused.Detail).
 				WithHint("Run it again when the reason is gone. %s", refused.Hint)
 		}
-		tag = a.tag
+		if tag = a.tag; st.Schema {
+			s.progress("%s: shard %q is done, %d of %d", st.Name, s.shardName(shard), i+1, len(shards))
+		}
 	}
 	if st.Schema {
 		s.tx.defined, s.tx.shared = st.Name, true

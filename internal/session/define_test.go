@@ -63,7 +63,6 @@ func TestDefinitionsReachEveryShard(t *testing.T) {
 		"truncated":                {"INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'z')", "TRUNCATE orders", "SELECT * FROM orders WHERE id IN (1, 2, 3)", "BEGIN", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')", "TRUNCATE orders", "ROLLBACK"},
 		"locked":                   {"BEGIN", "LOCK TABLE orders IN SHARE MODE", "COMMIT", "LOCK TABLE orders"},
 		"upkeep":                   {"ANALYZE orders", "VACUUM orders", "VACUUM", "ANALYZE", "VACUUM (ANALYZE) orders (note)", "BEGIN", "VACUUM orders", "ROLLBACK", "CHECKPOINT"},
-		"concurrently":             {"CREATE INDEX CONCURRENTLY by_note ON orders (note)", "REINDEX INDEX CONCURRENTLY by_note", "DROP INDEX CONCURRENTLY by_note"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, worldConfig{shards: 2})
@@ -105,4 +104,78 @@ func asRows(texts []string) []string {
 		rows[i] = "row " + text
 	}
 	return rows
+}
+
+// TestPasswordsAreTheSameEverywhere: a client proves itself once, and with that logs in to every shard.
+func TestPasswordsAreTheSameEverywhere(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	client := w.client(t)
+	for i, sql := range []string{
+		"CREATE ROLE a LOGIN PASSWORD 'se''cret'", "ALTER ROLE a PASSWORD 'other' VALID UNTIL 'infinity'", "CREATE USER b WITH ENCRYPTED PASSWORD 'x' CONNECTION LIMIT 3",
+		"ALTER ROLE b PASSWORD NULL", "CREATE ROLE c PASSWORD 'SCRAM-SHA-256$4096:aaaaaaaaaaaaaaaaaaaaaA==$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA='",
+	} {
+		if _, err := client.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+		const stored = "SELECT string_agg(rolname || coalesce(rolpassword, 'none'), ' ' ORDER BY rolname) FROM pg_authid WHERE oid >= 16384"
+		first, second := one[string](t, w.onShard(t, 1), stored), one[string](t, w.onShard(t, 2), stored)
+		if first != second || i == 0 && !strings.Contains(first, "SCRAM-SHA-256$") {
+			t.Errorf("%s: shard 1 stores %s, shard 2 %s", sql, first, second)
+		}
+	}
+}
+
+// TestAnIndexIsCompletedLater: a CREATE INDEX CONCURRENTLY that failed on one shard goes on where it stopped.
+func TestAnIndexIsCompletedLater(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
+	client := dialRaw(t, w.address, nil)
+	const create = "CREATE INDEX CONCURRENTLY by_note ON orders (note)"
+	execute(t, w.onShard(t, 2), "CREATE TABLE by_note (a int)") // in the way
+	wantCodes(t, client.query(create), "42P07", "ready I")
+	execute(t, w.onShard(t, 2), "DROP TABLE by_note")
+	execute(t, w.onShard(t, 3), "CREATE INDEX by_note ON orders (note)")
+	execute(t, w.onShard(t, 3), "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'by_note'::regclass")
+	said := strings.Join(client.query(create), "\n")
+	if !strings.Contains(said, "done CREATE INDEX") || !strings.Contains(said, `shard "s3" is done, 3 of 3`) {
+		t.Errorf("the second attempt said\n%s", said)
+	}
+	for number := 1; number <= 3; number++ {
+		if !one[bool](t, w.onShard(t, number), "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('by_note')") {
+			t.Errorf("shard %d has no valid index", number)
+		}
+	}
+	wantCodes(t, client.query(create), "42P07", "ready I")
+	for _, sql := range []string{"REINDEX INDEX CONCURRENTLY by_note", "DROP INDEX CONCURRENTLY by_note"} {
+		if said := strings.Join(client.query(sql), "\n"); strings.Contains(said, "ERROR") {
+			t.Errorf("%s said\n%s", sql, said)
+		}
+	}
+	for number := 1; number <= 3; number++ {
+		if one[bool](t, w.onShard(t, number), "SELECT to_regclass('by_note') IS NOT NULL") {
+			t.Errorf("shard %d still has the index", number)
+		}
+	}
+}
+
+// TestActivityOfAllShards: everybody sees of it what PostgreSQL lets them see.
+func TestActivityOfAllShards(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	client := w.client(t)
+	for number := 1; number <= 2; number++ {
+		execute(t, w.onShard(t, number), fmt.Sprintf("SELECT 'seen on %d'", number))
+	}
+	const seen = "SELECT count(DISTINCT shard) FROM cleave.stat_activity WHERE query LIKE '%seen on%' AND backend_type = 'client backend'"
+	if n := one[int](t, client, seen); n != 2 {
+		t.Errorf("statements of %d shards are seen", n)
+	}
+	execute(t, client, "BEGIN")
+	if n := one[int](t, client, seen); n != 2 {
+		t.Errorf("in a transaction, statements of %d shards are seen", n)
+	}
+	execute(t, client, "ROLLBACK")
+	execute(t, client, "CREATE ROLE nosy")
+	execute(t, client, "SET ROLE nosy")
+	if n := one[int](t, client, seen); n != 0 {
+		t.Errorf("a role without rights sees statements of %d shards", n)
+	}
 }

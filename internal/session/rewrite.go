@@ -286,7 +286,7 @@ func (s *session) answerVirtual(st *plan.Statement, src source, shapeOnly bool) 
 }
 
 func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Error) {
-	view, refused := s.server.config.Virtual.View(s.ctx, v.Name, shapeOnly)
+	view, refused := s.viewOf(v.Name, shapeOnly)
 	if refused != nil {
 		return "", refused
 	}
@@ -295,6 +295,14 @@ func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Er
 		text += " AS " + sqltext.QuoteIdentifier(v.Name)
 	}
 	return text, nil
+}
+
+// viewOf is what a view shows.
+func (s *session) viewOf(name string, columnsOnly bool) (View, *pgerr.Error) {
+	if name == activityView {
+		return s.activity(columnsOnly)
+	}
+	return s.server.config.Virtual.View(s.ctx, name, columnsOnly)
 }
 
 func columnsSQL(columns []ViewColumn) string {

@@ -546,15 +546,21 @@ func (s *session) aside(question func() (answer, error)) (answer, *pgerr.Error) 
 	if s.mayAskInside() {
 		return s.inside("", question)
 	}
-	kept := asideState{s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings}
+	return s.asideOn(noShard, question)
+}
+
+// asideOn asks a backend of one shard that is not the client's own; noShard: of any.
+func (s *session) asideOn(shard int, question func() (answer, error)) (answer, *pgerr.Error) {
+	kept := asideState{s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings, s.joined, s.wrote, s.pending}
 	s.settings = s.effective()
-	s.backend, s.state, s.unsynced, s.status, s.target, s.isAside = nil, nil, false, statusIdle, noShard, true
+	s.backend, s.state, s.unsynced, s.status, s.target, s.isAside = nil, nil, false, statusIdle, shard, true
 	s.tx.open = false
 	defer func() {
 		if s.backend != nil { // something broke
 			s.drop("a question was not answered")
 		}
 		s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings = kept.backend, kept.state, kept.unsynced, kept.status, kept.tx, kept.target, kept.settings
+		s.joined, s.wrote, s.pending = kept.joined, kept.wrote, kept.pending
 		s.isAside = false
 		s.mu.Lock()
 		s.active = s.backend
@@ -609,4 +615,7 @@ type asideState struct {
 	tx       transaction
 	target   int
 	settings *settings
+	joined   bool
+	wrote    bool
+	pending  script
 }
