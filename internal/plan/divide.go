@@ -69,14 +69,26 @@ func (p *planner) isVolatile(c *facts.Call) bool {
 // For one row, its key is a value like any other, and the proof that all other sharded tables are bound to that value says that the
 // row's shard has all that matters to it. So each shard gives the answer for its own rows.
 func (x *proof) driver() (driver *occurrence, obstacle string) {
+	return x.driverOf(x.occurrences)
+}
+
+// checkedDriver finds one that leaves out the new keys of rows that are changed where they are. The guard makes that right: either all of
+// these rows stay on their shards, each of which has them to itself, or the statement fails. So a row can be saved whole by an id of its
+// own, with the key that it has.
+func (x *proof) checkedDriver() (driver *occurrence, obstacle string) {
+	return x.driverOf(slices.DeleteFunc(slices.Clone(x.occurrences), func(o *occurrence) bool { return o.checked }))
+}
+
+// driverOf finds one to whose key all of these are bound.
+func (x *proof) driverOf(all []*occurrence) (driver *occurrence, obstacle string) {
 	if obstacle = x.anywhere(x.s.Query); obstacle != "" {
 		return nil, obstacle
 	}
-	for _, o := range x.occurrences {
+	for _, o := range all {
 		if o.obstacle != "" {
 			continue
 		}
-		away := x.drive(o)
+		away := x.drive(o, all)
 		if away == nil {
 			return o, ""
 		}
@@ -111,8 +123,8 @@ func (x *proof) firstObstacle() string {
 	return "rows that are not those of a sharded table"
 }
 
-// drive takes the key of an occurrence for known, and returns an occurrence that is not bound to it; nil if all are.
-func (x *proof) drive(driver *occurrence) *occurrence {
+// drive takes the key of an occurrence for known, and returns one that is not bound to it; nil if all are.
+func (x *proof) drive(driver *occurrence, all []*occurrence) *occurrence {
 	own := make([]*fact, len(driver.key))
 	for i, c := range driver.key {
 		own[i] = &fact{driver: driver, part: i}
@@ -120,7 +132,7 @@ func (x *proof) drive(driver *occurrence) *occurrence {
 	}
 	x.spread()
 	x.induce()
-	for _, o := range x.occurrences {
+	for _, o := range all {
 		for i, c := range o.key {
 			if !c.has(own[i]) {
 				return o

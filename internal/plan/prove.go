@@ -172,7 +172,7 @@ func (v *survey) decide(x *proof) {
 		v.out.Route = route
 		return
 	}
-	driver, obstacle := v.driver(x)
+	driver, obstacle := v.dividedBy(x.driver)
 	if driver != nil {
 		v.out.Route = x.divided(route, driver)
 		return
@@ -184,6 +184,10 @@ func (v *survey) decide(x *proof) {
 	case len(bounds) > 0:
 		route.Bounds, route.Why = bounds, "bounds of "+first.key[0].title
 	default:
+		if checked, _ := v.dividedBy(x.checkedDriver); checked != nil && !unbound.moves {
+			v.out.Route = x.divided(route, checked)
+			return
+		}
 		v.refuseUnbound(x, unbound, obstacle)
 		return
 	}
@@ -209,15 +213,15 @@ func (x *proof) onlyBounds(o *occurrence) []Bound {
 	return x.bounds(o)
 }
 
-// driver finds what divides a statement, unless a function in it wants one shard.
-func (v *survey) driver(x *proof) (*occurrence, string) {
+// dividedBy finds what divides a statement, unless a function in it wants one shard.
+func (v *survey) dividedBy(driver func() (*occurrence, string)) (*occurrence, string) {
 	switch {
 	case v.local != "":
 		return nil, "function " + v.local + ", which uses the rows of one shard"
 	case v.out.Pin != "" || len(v.out.Settings) > 0:
 		return nil, "set_config"
 	default:
-		return x.driver()
+		return driver()
 	}
 }
 

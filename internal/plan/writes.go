@@ -20,7 +20,9 @@ func (x *proof) change(b *block, at place) {
 	b.scope = s
 	x.require(&f.Where, s, "WHERE", first, x.sources)
 	if occurs != nil {
-		x.moved(occurs, f.Assigned, s)
+		if o := x.moved(occurs, f.Assigned, s); o != nil {
+			o.checked = true
+		}
 	}
 	x.inside(f.Queries, s)
 	x.unused(f)
@@ -69,8 +71,8 @@ func (x *proof) after(b *block, target *source) *source {
 	return s
 }
 
-// moved notes the key that rows of the target get, if it is set.
-func (x *proof) moved(of *occurrence, assigned []facts.Assignment, s *scope) {
+// moved notes the key that rows of the target get, and returns it; nil if it is not set.
+func (x *proof) moved(of *occurrence, assigned []facts.Assignment, s *scope) *occurrence {
 	o := &occurrence{r: of.r, index: of.index, key: slices.Clone(of.key), stores: true, moves: true, obstacle: inExpression}
 	changes := false
 	for i, name := range of.r.table.KeyColumns() {
@@ -86,9 +88,11 @@ func (x *proof) moved(of *occurrence, assigned []facts.Assignment, s *scope) {
 			changes = true
 		}
 	}
-	if changes {
-		x.occurrences = append(x.occurrences, o)
+	if !changes {
+		return nil
 	}
+	x.occurrences = append(x.occurrences, o)
+	return o
 }
 
 // termColumn is the column that a term is, or whose only value it is; nil if neither can be told.

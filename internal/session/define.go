@@ -199,7 +199,8 @@ func (s *session) holdFor(st *plan.Statement) *pgerr.Error {
 	if len(tables) == 0 {
 		return nil
 	}
-	s.using.Store(nil)
+	s.forgetUnit()
+	s.used.forget(tables...) // or it would wait for itself
 	id, release, refused := s.server.config.Definitions.Hold(s.ctx, tables, st.Name)
 	if refused == nil {
 		s.holds = append(s.holds, tableHold{id, tables, release})

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -17,25 +18,110 @@ import (
 // anyTables stands for a plan that is being made, or for several.
 var anyTables = &planned{plan: &plan.Plan{}}
 
+//
+// A transaction that has used a table has it locked on a shard until it ends. So it goes on using it, whoever holds it, and is waited
+// for to its end: one that waited for the hold would wait for who waits for its lock. Transactions that have not used it yet wait.
+
+// usedTables are those that an open transaction has used. The session alone changes them.
+type usedTables struct {
+	mu     sync.Mutex
+	tables []plan.RelationName
+}
+
+func (u *usedTables) add(tables []plan.RelationName) {
+	for _, table := range tables {
+		if !slices.Contains(u.tables, table) {
+			u.mu.Lock()
+			u.tables = append(u.tables, table)
+			u.mu.Unlock()
+		}
+	}
+}
+
+// forget takes tables out; none: all of them.
+func (u *usedTables) forget(tables ...topology.TableName) {
+	if len(u.tables) == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(tables) == 0 {
+		u.tables = u.tables[:0]
+		return
+	}
+	u.tables = slices.DeleteFunc(u.tables, func(name plan.RelationName) bool { return slices.Contains(tables, topology.TableName(name)) })
+}
+
+// oneOf says whether one of the tables of a hold is among them. Anybody may ask.
+func (u *usedTables) oneOf(hold topology.Hold) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return coversOneOf(hold, u.tables)
+}
+
+func coversOneOf(hold topology.Hold, tables []plan.RelationName) bool {
+	return slices.ContainsFunc(tables, func(name plan.RelationName) bool { return hold.Covers(topology.TableName(name)) })
+}
+
 // publish says what the session runs now.
 func (s *session) publish(p *planned) {
+	if p != anyTables {
+		if s.backend != nil || s.isSpread() { // what comes before it may have run already
+			s.keepUsed()
+		}
+		s.unitPlans = append(s.unitPlans, p)
+	}
 	if running := s.using.Load(); len(s.ops) > 0 && running != nil && running != p {
 		p = anyTables
 	}
 	s.using.Store(p)
 }
 
-// quiet says that the session runs nothing.
+// quiet says that the session runs nothing, and what its transaction has used if it goes on.
 func (s *session) quiet() {
-	if len(s.ops) == 0 && s.using.Load() != nil {
+	if len(s.ops) > 0 {
+		return
+	}
+	switch {
+	case s.backend == nil && !s.isSpread():
+	case s.hasFailed():
+		s.used.forget() // a server that has failed has given up its locks
+	default:
+		s.keepUsed()
+	}
+	s.forgetUnit()
+}
+
+// keepUsed counts the tables of the unit among those that the transaction has used.
+func (s *session) keepUsed() {
+	for _, p := range s.unitPlans {
+		for i := range p.plan.Statements {
+			s.used.add(p.plan.Statements[i].Uses)
+		}
+	}
+}
+
+// forgetUsed says that the transaction has ended, and with it its locks.
+func (s *session) forgetUsed() {
+	s.used.forget()
+	clear(s.unitPlans)
+	s.unitPlans = s.unitPlans[:0]
+}
+
+// forgetUnit says that nothing runs.
+func (s *session) forgetUnit() {
+	clear(s.unitPlans)
+	s.unitPlans = s.unitPlans[:0]
+	if s.using.Load() != nil {
 		s.using.Store(nil)
 	}
 }
 
-// holdOn returns what keeps a plan from running now: a hold of somebody else on one of its tables.
+// holdOn returns what keeps a plan from running now: a hold of somebody else on one of its tables, unless the transaction has used one
+// of them before.
 func (s *session) holdOn(p *planned) (topology.Hold, bool) {
 	for _, hold := range s.view.schema.Holds {
-		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) {
+		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) && !coversOneOf(hold, s.used.tables) {
 			return hold, true
 		}
 	}
@@ -47,14 +133,15 @@ func (p *planned) usesOneOf(hold topology.Hold) bool {
 	if p == anyTables {
 		return true
 	}
-	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool {
-		return slices.ContainsFunc(st.Uses, func(name plan.RelationName) bool { return hold.Covers(topology.TableName(name)) })
-	})
+	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool { return coversOneOf(hold, st.Uses) })
 }
 
 // awaitRelease waits until there is another state of the schema.
 func (s *session) awaitRelease(hold topology.Hold) *pgerr.Error {
-	s.using.Store(nil)
+	if len(s.ops) > 0 { // what the unit has so far is still to be run as it was planned
+		s.keepUsed()
+	}
+	s.forgetUnit()
 	waiting, cancel := context.WithTimeout(s.waitContext(), s.server.config.HoldTimeout)
 	defer cancel()
 	defer s.waited()
@@ -117,8 +204,8 @@ func (s *Server) isClear(state topology.SchemaState) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, session := range s.sessions {
-		p := session.using.Load()
-		if p != nil && slices.ContainsFunc(state.Holds, p.usesOneOf) {
+		p := session.using.Load() // first: what a transaction goes on using is among what it has used before this ends
+		if p != nil && slices.ContainsFunc(state.Holds, p.usesOneOf) || slices.ContainsFunc(state.Holds, session.used.oneOf) {
 			return false
 		}
 	}

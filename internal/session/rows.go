@@ -21,14 +21,18 @@ type rowText struct {
 	rows []span
 	// uneven: they do not all have the same number of values.
 	uneven bool
-	// params are the parameters of the text, in order.
-	params []paramToken
+	// params are the parameters of the text, in order; highest is the greatest of their numbers.
+	params  []paramToken
+	highest int
 }
 
 type paramToken struct {
 	span
 	number int
 }
+
+// maxParameters is how many a Bind message can have.
+const maxParameters = 65535
 
 // findRows finds the rows behind the VALUES of that number.
 func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool) {
@@ -41,10 +45,11 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 		switch {
 		case token.Kind == sqltext.Param:
 			number, err := strconv.Atoi(string(word[1:]))
-			if err != nil {
+			if err != nil || number > maxParameters {
 				return found, false
 			}
 			found.params = append(found.params, paramToken{span{token.Start, token.End}, number})
+			found.highest = max(found.highest, number)
 		case !inRows && token.Kind == sqltext.Word && strings.EqualFold(string(word), "values"):
 			inRows = valuesAt == 0
 			valuesAt--
@@ -98,6 +103,7 @@ func (r *rowText) without(chosen func(row int) bool) []edit {
 // renumber gives the parameters that are left numbers without gaps; numbers has the old ones in the order of the new.
 func (r *rowText) renumber(cut []edit) (edits []edit, numbers []int) {
 	next := 0
+	places := make([]int, r.highest+1) // of the new numbers, from 1
 	for _, p := range r.params {
 		for next < len(cut) && cut[next].end <= p.start {
 			edits = append(edits, cut[next])
@@ -106,12 +112,11 @@ func (r *rowText) renumber(cut []edit) (edits []edit, numbers []int) {
 		if next < len(cut) && cut[next].start <= p.start {
 			continue // it goes with its row
 		}
-		at := slices.Index(numbers, p.number)
-		if at < 0 {
+		if places[p.number] == 0 {
 			numbers = append(numbers, p.number)
-			at = len(numbers) - 1
+			places[p.number] = len(numbers)
 		}
-		edits = append(edits, edit{start: p.start, end: p.end, by: "$" + strconv.Itoa(at+1)})
+		edits = append(edits, edit{start: p.start, end: p.end, by: "$" + strconv.Itoa(places[p.number])})
 	}
 	return append(edits, cut[next:]...), numbers
 }

@@ -119,9 +119,12 @@ type session struct {
 	inText bool
 	erred  bool // an error has been told since this was last false
 	pinned map[int]*pinned
-	// using is what the session runs now, for those who have to wait for it; holds are the tables that it keeps others off.
-	using atomic.Pointer[planned]
-	holds []tableHold
+	// using is what the session runs now, and used what its transaction has used before, for those who have to wait for it; unitPlans
+	// are the plans of the unit. holds are the tables that it keeps others off.
+	using     atomic.Pointer[planned]
+	used      usedTables
+	unitPlans []*planned
+	holds     []tableHold
 	// suppress: the unit's error has been told, what follows from it need not be.
 	suppress bool
 	writing  chan struct{} // closed when what is written in the background is written

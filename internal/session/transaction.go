@@ -212,6 +212,7 @@ func (s *session) endTransaction() {
 
 // definitionsEnd: what the transaction defined, if it did, is there for all from now on, or for nobody.
 func (s *session) definitionsEnd() {
+	s.forgetUsed()
 	if s.tx.defined != "" {
 		s.tx.defined = ""
 		s.server.schemaChanged()

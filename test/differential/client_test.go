@@ -1,6 +1,7 @@
 package differential_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -24,6 +25,9 @@ const (
 	textPass   pass = "text"   // the extended protocol, parameters and results as text
 	binaryPass pass = "binary" // the extended protocol, parameters and results in binary
 )
+
+// passes are all of them.
+var passes = []pass{simplePass, textPass, binaryPass}
 
 // answerTime is how long a server may take for one step: one that hangs must fail the test, not stop it.
 const answerTime = 30 * time.Second
@@ -105,6 +109,33 @@ func (c *client) simple(text string) error {
 		}
 	}
 	return nil
+}
+
+// unload runs a COPY to the client and returns its data.
+func (c *client) unload(text string) ([]byte, error) {
+	if err := c.conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return nil, err
+	}
+	c.frontend.Send(&pgproto3.Query{String: text})
+	if err := c.frontend.Flush(); err != nil {
+		return nil, err
+	}
+	var data []byte
+	var failed error
+	for {
+		message, err := c.frontend.Receive()
+		if err != nil {
+			return nil, err
+		}
+		switch m := message.(type) {
+		case *pgproto3.CopyData:
+			data = append(data, m.Data...)
+		case *pgproto3.ErrorResponse:
+			failed = fmt.Errorf("%s: %s", text, m.Message)
+		case *pgproto3.ReadyForQuery:
+			return data, failed
+		}
+	}
 }
 
 // await returns the next notification.
@@ -234,12 +265,29 @@ func (c *client) encode(param param, p pass) (format int16, value []byte, err er
 		return pgproto3.TextFormat, []byte(*param.value), nil
 	}
 	t, _ := c.types.TypeForName(param.typeName)
-	decoded, err := t.Codec.DecodeValue(c.types, t.OID, pgtype.TextFormatCode, []byte(*param.value))
+	decoded, err := c.decode(t, []byte(*param.value))
 	if err != nil {
 		return pgproto3.TextFormat, []byte(*param.value), nil //nolint:nilerr // a wrong value is the server's to judge
 	}
 	value, err = c.types.Encode(t.OID, pgtype.BinaryFormatCode, decoded, []byte{})
 	return pgproto3.BinaryFormat, value, err
+}
+
+// decode reads a text into a Go value that can be encoded again, infinite times among them.
+func (c *client) decode(t *pgtype.Type, text []byte) (any, error) {
+	var err error
+	switch t.OID {
+	case pgtype.DateOID:
+		var date pgtype.Date
+		err = c.types.Scan(t.OID, pgtype.TextFormatCode, text, &date)
+		return date, err
+	case pgtype.TimestamptzOID:
+		var at pgtype.Timestamptz
+		err = c.types.Scan(t.OID, pgtype.TextFormatCode, text, &at)
+		return at, err
+	default:
+		return t.Codec.DecodeValue(c.types, t.OID, pgtype.TextFormatCode, text)
+	}
 }
 
 // sendPipeline sends each line as a statement of its own, with a Sync at the end and at every line "-- sync".
@@ -288,6 +336,8 @@ func (e *exchange) receive(message pgproto3.BackendMessage) error {
 	case *pgproto3.CopyInResponse:
 		e.add("copy in %d %v", m.OverallFormat, m.ColumnFormatCodes)
 		return e.copyIn()
+	case *pgproto3.CopyData:
+		e.copyOut(m.Data)
 	case *pgproto3.PortalSuspended:
 		e.add("suspended")
 		e.client.frontend.Send(&pgproto3.Execute{MaxRows: e.step.rows})
@@ -314,6 +364,9 @@ func (e *exchange) release() error {
 }
 
 func (e *exchange) copyIn() error {
+	for piece := range slices.Chunk(e.step.loaded, pieceSize) {
+		e.client.frontend.Send(&pgproto3.CopyData{Data: piece})
+	}
 	for _, line := range e.step.data {
 		e.client.frontend.Send(&pgproto3.CopyData{Data: []byte(line + "\n")})
 	}
@@ -328,6 +381,23 @@ func (e *exchange) copyIn() error {
 	return e.client.frontend.Flush()
 }
 
+// copyHeader is what binary data begins with: the signature, flags, and the length of nothing more.
+const copyHeader = "PGCOPY\n\xff\r\n\x00" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
+
+// copyOut notes data. The header of binary data may come by itself or with the first row.
+func (e *exchange) copyOut(data []byte) {
+	rest, isFirst := bytes.CutPrefix(data, []byte(copyHeader))
+	if isFirst {
+		e.add("header")
+	}
+	if len(rest) > 0 {
+		e.add("data %s", describeValue(rest))
+	}
+}
+
+// pieceSize cuts a COPY's data where no row ends.
+const pieceSize = 61
+
 // describe says in one line what a client would see of a message. What is different on every server is left out: the
 // numbers of processes, and of tables and types that the script made.
 func describe(message pgproto3.BackendMessage) string {
@@ -339,7 +409,7 @@ func describe(message pgproto3.BackendMessage) string {
 	case *pgproto3.CommandComplete:
 		return "done " + string(m.CommandTag)
 	case *pgproto3.ErrorResponse:
-		return fmt.Sprintf("error %s %s at %d: %s", m.SeverityUnlocalized, m.Code, m.Position, m.Message)
+		return strings.TrimSpace(fmt.Sprintf("error %s %s at %d: %s. %s", m.SeverityUnlocalized, m.Code, m.Position, m.Message, m.Detail))
 	case *pgproto3.NoticeResponse:
 		return fmt.Sprintf("notice %s %s: %s", m.SeverityUnlocalized, m.Code, m.Message)
 	case *pgproto3.NotificationResponse:
@@ -348,8 +418,6 @@ func describe(message pgproto3.BackendMessage) string {
 		return "parameters " + describeTypes(m.ParameterOIDs)
 	case *pgproto3.CopyOutResponse:
 		return fmt.Sprintf("copy out %d %v", m.OverallFormat, m.ColumnFormatCodes)
-	case *pgproto3.CopyData:
-		return "data " + describeValue(m.Data)
 	default:
 		return strings.TrimPrefix(fmt.Sprintf("%T", message), "*pgproto3.")
 	}

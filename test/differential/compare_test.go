@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/cleavedb/cleave/internal/api"
 )
 
 // pair are two databases that are to answer alike.
@@ -13,18 +15,37 @@ type pair struct {
 	// isRouter: the second takes what scripts have for the router alone, and refuses what they say it refuses. Otherwise
 	// neither gets any of that.
 	isRouter bool
+	// api is the router's cluster.
+	api *api.Client
 }
 
 // mostProblems is how many differences a script is followed for: one often follows from another.
 const mostProblems = 8
 
-// run runs the script in one pass and returns all differences.
-func (p pair) run(ctx context.Context, s script, how pass) []string {
-	r := &run{pair: p, ctx: ctx, script: s, how: how, schema: fmt.Sprintf("d_%s_%s", s.name, how), sessions: map[string]*twins{}}
-	defer r.close()
-	if err := r.makeSchema(); err != nil {
-		return []string{"make the schema: " + err.Error()}
+// count is how many statements had equal answers, and how many were refused as was written down.
+type count struct{ equal, refused int }
+
+func (c *count) add(other count) {
+	c.equal += other.equal
+	c.refused += other.refused
+}
+
+// schemaPlace stands for the schema in statements.
+const schemaPlace = "{schema}"
+
+// run runs the script in one pass, in a schema of its own, and returns all differences.
+func (p pair) run(ctx context.Context, s script, how pass) ([]string, count) {
+	schema := fmt.Sprintf("d_%s_%s", s.name, how)
+	if err := p.makeSchema(ctx, schema); err != nil {
+		return []string{"make the schema: " + err.Error()}, count{}
 	}
+	return p.runIn(ctx, schema, s, how)
+}
+
+// runIn runs the script in a schema that is there.
+func (p pair) runIn(ctx context.Context, schema string, s script, how pass) ([]string, count) {
+	r := &run{pair: p, ctx: ctx, script: s, how: how, schema: schema, sessions: map[string]*twins{}}
+	defer r.close()
 	for _, st := range s.steps {
 		if err := r.step(st); err != nil {
 			r.problem(st, err.Error())
@@ -35,7 +56,7 @@ func (p pair) run(ctx context.Context, s script, how pass) []string {
 			break
 		}
 	}
-	return r.problems
+	return r.problems, r.count
 }
 
 // run is one pass of one script.
@@ -47,6 +68,7 @@ type run struct {
 	schema   string
 	sessions map[string]*twins
 	problems []string
+	count    count
 }
 
 // twins are a session on both sides.
@@ -67,27 +89,27 @@ func (r *run) problem(st step, text string) {
 	r.problems = append(r.problems, fmt.Sprintf("%s.sql:%d, %s pass, session %s: %s\n%s", r.script.name, st.line, r.how, st.session, st.text, text))
 }
 
-// makeSchema gives the pass a place of its own, so that passes and scripts do not meet.
-func (r *run) makeSchema() error {
-	t, err := r.connect("public")
+// makeSchema gives a pass a place of its own, so that passes and scripts do not meet.
+func (p pair) makeSchema(ctx context.Context, name string) error {
+	t, err := p.connect(ctx, "public")
 	if err != nil {
 		return err
 	}
 	defer t.close()
 	for _, c := range []*client{t.plain, t.router} {
-		if err := c.simple("CREATE SCHEMA " + r.schema); err != nil {
+		if err := c.simple("CREATE SCHEMA " + name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *run) connect(schema string) (*twins, error) {
-	plain, err := dial(r.ctx, r.plain, schema)
+func (p pair) connect(ctx context.Context, schema string) (*twins, error) {
+	plain, err := dial(ctx, p.plain, schema)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the plain server: %w", err)
 	}
-	router, err := dial(r.ctx, r.router, schema)
+	router, err := dial(ctx, p.router, schema)
 	if err != nil {
 		plain.close()
 		return nil, fmt.Errorf("connect to the router: %w", err)
@@ -99,7 +121,7 @@ func (r *run) session(name string) (*twins, error) {
 	if t := r.sessions[name]; t != nil {
 		return t, nil
 	}
-	t, err := r.connect(r.schema)
+	t, err := r.connect(r.ctx, r.schema)
 	if err == nil {
 		r.sessions[name] = t
 	}
@@ -112,7 +134,7 @@ func (r *run) step(st step) error {
 	if err != nil {
 		return err
 	}
-	st.text = strings.ReplaceAll(st.text, "{schema}", r.schema)
+	st.text = strings.ReplaceAll(st.text, schemaPlace, r.schema)
 	switch {
 	case st.end:
 		t.close()
@@ -133,6 +155,12 @@ func (r *run) step(st step) error {
 }
 
 func (r *run) compare(t *twins, st step) error {
+	if st.from != "" {
+		var err error
+		if st.loaded, err = t.plain.unload(st.from); err != nil {
+			return err
+		}
+	}
 	want, err := t.plain.run(st, r.how)
 	if err != nil {
 		return fmt.Errorf("the plain server: %w after %q", err, want)
@@ -146,11 +174,13 @@ func (r *run) compare(t *twins, st step) error {
 		sortRows(got)
 	}
 	if difference := firstDifference(want, got); difference != "" {
-		if isRefusal(got) && !isRefusal(want) {
+		if refusalIn(got) != "" && refusalIn(want) == "" {
 			difference = "it is refused, which is not written down:\n" + difference
 		}
 		r.problem(st, difference)
+		return nil
 	}
+	r.count.equal++
 	return nil
 }
 
@@ -160,8 +190,13 @@ func (r *run) refusal(t *twins, st step) error {
 	if err != nil {
 		return fmt.Errorf("the router: %w after %q", err, got)
 	}
-	if !isRefusal(got) {
+	switch said := refusalIn(got); {
+	case said == "":
 		r.problem(st, "a refusal is written down, but the answer is:\n"+excerpt(got, 0))
+	case !strings.Contains(said, st.refused):
+		r.problem(st, fmt.Sprintf("it is refused, but not for %q:\n    %s", st.refused, said))
+	default:
+		r.count.refused++
 	}
 	if t.router.status == 'E' && t.plain.status == 'T' {
 		_, err = t.plain.run(step{text: "SELECT 1/0"}, simplePass)
@@ -172,15 +207,20 @@ func (r *run) refusal(t *twins, st step) error {
 // refusalCode is what the router refuses with.
 const refusalCode = "0A000"
 
-func isRefusal(lines []string) bool {
-	return slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "error ERROR "+refusalCode+" ") })
+// refusalIn is the refusal among the lines, empty if there is none.
+func refusalIn(lines []string) string {
+	at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "error ERROR "+refusalCode+" ") })
+	if at < 0 {
+		return ""
+	}
+	return lines[at]
 }
 
-// sortRows puts runs of rows in order.
+// sortRows puts runs of rows, and of a COPY's data, in order.
 func sortRows(lines []string) {
 	for start := 0; start < len(lines); start++ {
 		end := start
-		for end < len(lines) && strings.HasPrefix(lines[end], "row ") {
+		for end < len(lines) && (strings.HasPrefix(lines[end], "row ") || strings.HasPrefix(lines[end], "data ")) {
 			end++
 		}
 		slices.Sort(lines[start:end])

@@ -66,10 +66,18 @@ func plainServers(t *testing.T, count int) []string {
 	return dsns
 }
 
-// runAll runs every script in every pass; those that declare tables come last, since they change what is allowed.
+// runAll runs every script in every pass, and then every shape with every kind of key.
 func runAll(t *testing.T, p pair) {
 	t.Helper()
-	scripts, err := readScripts()
+	var total count
+	t.Run("scripts", func(t *testing.T) { p.runScripts(t, &total) })
+	t.Run("shapes", func(t *testing.T) { p.runShapes(t, &total) })
+	t.Logf("%d statements with equal answers, %d refused as written down", total.equal, total.refused)
+}
+
+// runScripts runs the scripts; those that declare tables come last, since they change what is allowed.
+func (p pair) runScripts(t *testing.T, total *count) {
+	scripts, err := readScripts("testdata/*.sql")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,26 +92,72 @@ func runAll(t *testing.T, p pair) {
 		}
 	})
 	for _, s := range scripts {
-		for _, how := range []pass{simplePass, textPass, binaryPass} {
+		for _, how := range passes {
 			t.Run(s.name+"/"+string(how), func(t *testing.T) {
-				for _, problem := range p.run(t.Context(), s, how) {
-					t.Error(problem)
-				}
+				problems, counted := p.run(t.Context(), s, how)
+				report(t, problems)
+				total.add(counted)
 			})
 		}
 	}
 }
 
+// runShapes gives every kind of key its tables, and runs all shapes on them in every pass.
+func (p pair) runShapes(t *testing.T, total *count) {
+	shapes, err := readScripts("testdata/shapes/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keyTypes() {
+		t.Run(k.name, func(t *testing.T) {
+			schema := "s_" + k.name
+			c, err := p.declare(t.Context(), schema, k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, shape := range shapes {
+				s, err := c.script(shape)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, how := range passes {
+					t.Run(s.name+"/"+string(how), func(t *testing.T) {
+						problems, counted := p.runIn(t.Context(), schema, s, how)
+						report(t, problems)
+						total.add(counted)
+					})
+				}
+			}
+		})
+	}
+}
+
+func report(t *testing.T, problems []string) {
+	t.Helper()
+	for _, problem := range problems {
+		t.Error(problem)
+	}
+}
+
 // TestTwoPlainServersAgree proves the scripts: nothing in them may be different by itself.
 func TestTwoPlainServersAgree(t *testing.T) {
+	skipShort(t)
 	servers := plainServers(t, 2)
 	runAll(t, pair{plain: servers[0], router: servers[1]})
 }
 
 func TestTheRouterAgreesWithPostgreSQL(t *testing.T) {
+	skipShort(t)
 	data := filepath.Join(cluster.Folder(t), "cluster")
 	dev := cluster.Start(t, "--data", data, "--shards", "3")
 	defer dev.Interrupt(t)
 	router := fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", role, dev.Listen, database)
-	runAll(t, pair{plain: plainServers(t, 1)[0], router: router, isRouter: true})
+	runAll(t, pair{plain: plainServers(t, 1)[0], router: router, isRouter: true, api: dev.API})
+}
+
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it runs thousands of statements")
+	}
 }

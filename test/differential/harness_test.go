@@ -36,12 +36,13 @@ func TestDifferencesAreReported(t *testing.T) {
 		{name: "the transaction's state", text: "-- router\nbegin\n\nselect 1", want: "ready T"},
 		{name: "data", text: "create table t (a int)\n\n-- router\ninsert into t values (7)\n\ncopy t to stdout", want: "data"},
 		{name: "a silent refusal", text: refuse + "create or replace function f() returns int language sql as 'select 1'\n\n-- router\ncreate or replace function f() returns int language plpgsql as 'begin raise feature_not_supported; end'\n\nselect f()", want: "not written down"},
-		{name: "a refusal", text: refuse + "-- expect: refused\nselect f()"},
-		{name: "a refusal in one protocol", text: "-- expect: refused extended\n-- protocol: simple\nselect 1"},
-		{name: "a refusal in the other protocol", text: "-- expect: refused extended\n-- protocol: extended\nselect 1", want: "a refusal is written down"},
-		{name: "a refusal that is none", text: "-- expect: refused\nselect 1", want: "a refusal is written down"},
-		{name: "another error for a refusal", text: "-- expect: refused\nselect 1/0", want: "a refusal is written down"},
-		{name: "a refusal in a transaction", text: refuse + "begin\n\n-- expect: refused\nselect f()\n\nselect 1\n\nrollback"},
+		{name: "a refusal", text: refuse + "-- expect: refused: feature\nselect f()"},
+		{name: "a refusal in one protocol", text: "-- expect: refused extended: feature\n-- protocol: simple\nselect 1"},
+		{name: "a refusal in the other protocol", text: "-- expect: refused extended: feature\n-- protocol: extended\nselect 1", want: "a refusal is written down"},
+		{name: "a refusal that is none", text: "-- expect: refused: feature\nselect 1", want: "a refusal is written down"},
+		{name: "another error for a refusal", text: "-- expect: refused: feature\nselect 1/0", want: "a refusal is written down"},
+		{name: "a refusal for another reason", text: refuse + "-- expect: refused: ORDER BY\nselect f()", want: "not for"},
+		{name: "a refusal in a transaction", text: refuse + "begin\n\n-- expect: refused: feature\nselect f()\n\nselect 1\n\nrollback"},
 		{name: "a router's statement that fails", text: "-- router\nselect 1/0", want: "22012"},
 		{name: "a notification", text: "listen x\n\n-- session: other\nselect pg_notify('x', current_setting('port'))\n\n-- session: main\n-- wait", want: "notification x"},
 		{name: "a parameter's type", text: "-- router\ncreate function g(bigint) returns int language sql as 'select 1'\n\ncreate function g(int) returns int language sql as 'select 1'\n\n" +
@@ -56,7 +57,7 @@ func TestDifferencesAreReported(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				problems := p.run(t.Context(), s, how)
+				problems, _ := p.run(t.Context(), s, how)
 				if said := strings.Join(problems, "\n"); (c.want == "") != (len(problems) == 0) || !strings.Contains(said, c.want) {
 					t.Errorf("%s pass: it was said:\n%s\nwant %q", how, said, c.want)
 				}
@@ -75,6 +76,7 @@ func TestScriptsWithMistakesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"-- expct: refused\nselect 1":         "not known",
 		"-- expect: nothing\nselect 1":        "refusal",
+		"-- expect: refused\nselect 1":        "needs a part",
 		"-- protocol: both\nselect 1":         "none of",
 		"\n\nselect 1\n\n-- param:\nselect 1": "x.sql:5",
 		"-- rows: many\nselect 1":             "many",

@@ -23,17 +23,27 @@ type step struct {
 	text    string
 	// protocol is simple, extended, pipeline, or empty for the pass's own.
 	protocol string
-	// refused: the router must refuse it, and the plain server does not get it; refusedExtended: in the extended protocol only.
-	refused, refusedExtended bool
+	// refused is a part of what the router says when it refuses the step, which the plain server does not get then.
+	// refusedExtended: it does so in the extended protocol only.
+	refused         string
+	refusedExtended bool
 	// routerOnly: the plain server does not get it, and it must succeed.
 	routerOnly bool
 	// unordered: rows may come in any order.
 	unordered bool
 	params    []param
-	// copies: the statement is a COPY from the client, and data are its lines; failure cuts it short.
-	copies  bool
-	data    []string
-	failure string
+	// Of shapes: ordered says that rows come in order although the statement has no ORDER BY, each that there is a step for each
+	// key, only and not for which kinds of keys it is; keys are words about parameters.
+	ordered   bool
+	each      string
+	only, not []string
+	keys      [][]string
+	// copies: the statement is a COPY from the client, and data are its lines, or from is a COPY to the client that gives them on the
+	// plain server; failure cuts it short.
+	copies        bool
+	data          []string
+	from, failure string
+	loaded        []byte
 	// rows is how many rows each Execute asks for, 0 for all of them.
 	rows uint32
 	// parse, bind and close name a prepared statement of the protocol.
@@ -53,8 +63,8 @@ type param struct {
 // directive has the forms "-- name" and "-- name: value". Prose begins with a capital letter.
 var directive = regexp.MustCompile(`^-- ([a-z]+)(?:: ?(.*))?$`)
 
-func readScripts() ([]script, error) {
-	paths, err := filepath.Glob("testdata/*.sql")
+func readScripts(pattern string) ([]script, error) {
+	paths, err := filepath.Glob(pattern)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +121,7 @@ func parseScript(name, content string) (script, error) {
 
 // isRefused says whether a refusal is written down for this pass.
 func (st *step) isRefused(p pass) bool {
-	return st.refused || st.refusedExtended && st.wire(p) != "simple"
+	return st.refused != "" && (!st.refusedExtended || st.wire(p) != "simple")
 }
 
 // wire is the protocol that is used in this pass: what has parameters or names cannot be said in the simple one.
@@ -159,10 +169,7 @@ func (st *step) apply(name, value string) error {
 		}
 		st.protocol = value
 	case "expect":
-		st.refused, st.refusedExtended = value == "refused", value == "refused extended"
-		if !st.refused && !st.refusedExtended {
-			return fmt.Errorf("only a refusal can be expected, not %q", value)
-		}
+		return st.expect(value)
 	case "router":
 		st.routerOnly = true
 	case "unordered":
@@ -174,6 +181,18 @@ func (st *step) apply(name, value string) error {
 		st.data = append(st.data, value)
 	case "nodata":
 		st.copies = true
+	case "from":
+		st.copies, st.from = true, value
+	case "ordered":
+		st.ordered = true
+	case "each":
+		st.each = value
+	case "only":
+		st.only = strings.Fields(value)
+	case "not":
+		st.not = strings.Fields(value)
+	case "key":
+		st.keys = append(st.keys, strings.Fields(value))
 	case "copyfail":
 		st.copies, st.failure = true, value
 	case "rows":
@@ -194,6 +213,19 @@ func (st *step) apply(name, value string) error {
 		st.end = true
 	default:
 		return fmt.Errorf("directive %q is not known", name)
+	}
+	return nil
+}
+
+// expect reads "refused", or "refused extended", and a part of the reason.
+func (st *step) expect(value string) error {
+	what, reason, _ := strings.Cut(value, ": ")
+	st.refused, st.refusedExtended = reason, what == "refused extended"
+	switch {
+	case what != "refused" && !st.refusedExtended:
+		return fmt.Errorf("only a refusal can be expected, not %q", value)
+	case reason == "":
+		return errors.New("a refusal needs a part of what is said: refused: why")
 	}
 	return nil
 }

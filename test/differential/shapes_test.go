@@ -28,8 +28,8 @@ import (
 //	{array a c}        '{"5","6"}'                   of the first column
 //	{values 1, 'x'}    (5, 1, 'x'), (6, 1, 'x') …    a row for each sample
 //
-// The names of samples are those of [cast], and x in a step for each sample. {place} is where the tables go.
-var place = regexp.MustCompile(`\{(columns|types|key|cast|\$|=|<|>|set|in|between|array|values|place|[a-fxz]\}|[a-z] (?:in|[=<>]))[^{}]*\}?`)
+// The names of samples are those of [cast], and x in a step for each sample.
+var place = regexp.MustCompile(`\{[^{}]+\}`)
 
 // expand makes the steps for one kind of key of one shape: none if it is not meant for it, several if it is for each sample.
 func (c *cast) expand(st step) ([]step, error) {
@@ -69,7 +69,10 @@ func (c *cast) isMeant(st step) bool {
 func (c *cast) fill(st step) (step, error) {
 	var problems []error
 	write := func(found string) string {
-		text, err := c.place(strings.Fields(strings.Trim(found, "{}")), strings.Trim(found, "{}"))
+		if found == schemaPlace {
+			return found
+		}
+		text, err := c.place(strings.Trim(found, "{}"))
 		problems = append(problems, err)
 		return text
 	}
@@ -88,23 +91,25 @@ func (c *cast) fill(st step) (step, error) {
 
 // params are the parameters that a directive asks for: "a", "? a" without a type, or "array a c".
 func (c *cast) params(words []string) ([]param, error) {
-	undeclared := words[0] == "?"
-	if undeclared || words[0] == "array" {
-		words = words[1:]
+	form := ""
+	if words[0] == "?" || words[0] == "array" {
+		form, words = words[0], words[1:]
 	}
 	samples, err := c.find(words)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(words) != 1 || samples[0] == nil || !undeclared && len(words) == 0 {
+	case form == "array":
 		text := array(samples)
 		return []param{{typeName: "_" + c.columns[0].wire, value: &text}}, nil
+	case len(samples) != 1:
+		return nil, fmt.Errorf("a parameter has one key, not %q", words)
 	}
 	params := make([]param, len(c.columns))
 	for i, column := range c.columns {
 		params[i] = param{typeName: column.wire, value: &samples[0][i]}
-		if undeclared {
-			params[i].typeName = "?"
+		if form == "?" {
+			params[i].typeName = form
 		}
 	}
 	return params, nil
@@ -121,7 +126,8 @@ func (c *cast) find(names []string) ([][]string, error) {
 }
 
 // place writes what stands in one place.
-func (c *cast) place(words []string, whole string) (string, error) {
+func (c *cast) place(whole string) (string, error) {
+	words := strings.Fields(whole)
 	switch words[0] {
 	case "columns":
 		return c.join(", ", func(_ int, k keyColumn) string { return k.name + " " + k.sql + " not null" }), nil
