@@ -72,11 +72,9 @@ func (x *proof) driver() (driver *occurrence, obstacle string) {
 	return x.driverOf(x.occurrences)
 }
 
-// checkedDriver finds one that leaves out the new keys of rows that are changed where they are. The guard makes that right: either all of
-// these rows stay on their shards, each of which has them to itself, or the statement fails. So a row can be saved whole by an id of its
-// own, with the key that it has.
-func (x *proof) checkedDriver() (driver *occurrence, obstacle string) {
-	return x.driverOf(slices.DeleteFunc(slices.Clone(x.occurrences), func(o *occurrence) bool { return o.checked }))
+// driverBut finds one that leaves out the new key of the rows that an UPDATE changes.
+func (x *proof) driverBut(kept *occurrence) (driver *occurrence, obstacle string) {
+	return x.driverOf(slices.DeleteFunc(slices.Clone(x.occurrences), func(o *occurrence) bool { return o == kept }))
 }
 
 // driverOf finds one to whose key all of these are bound.

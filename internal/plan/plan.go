@@ -214,6 +214,9 @@ const (
 	ByRow
 	// Copies: every shard runs the same text on its own copy, and gives the same answer.
 	Copies
+	// Kept: an UPDATE that sets the key; every shard runs the same text on the rows that it has, as in Same. The new key is the only one of
+	// [Route.Keys], and no shard but that key's may have a row to change, since it would have to go there.
+	Kept
 	// ByLine: a COPY FROM the client; every shard gets its own rows of the data. Counts are added.
 	ByLine
 )

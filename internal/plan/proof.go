@@ -47,8 +47,8 @@ type occurrence struct {
 	parts []KeyPart
 	// stores: the key is that of rows that are stored, rather than looked for. moves: they are there already under another key.
 	stores, moves bool
-	// checked: rows are changed where they are, so that the guard refuses those whose new key is another shard's.
-	checked bool
+	// updates: that is all that happens to these rows, and so it can be seen afterwards where there were any.
+	updates bool
 	// obstacle is why its rows cannot be told apart in the answer, so that parts of it could be computed alone; empty if they can.
 	obstacle string
 }

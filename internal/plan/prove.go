@@ -184,11 +184,9 @@ func (v *survey) decide(x *proof) {
 	case len(bounds) > 0:
 		route.Bounds, route.Why = bounds, "bounds of "+first.key[0].title
 	default:
-		if checked, _ := v.dividedBy(x.checkedDriver); checked != nil && !unbound.moves {
-			v.out.Route = x.divided(route, checked)
-			return
+		if !v.keepKey(x, route) {
+			v.refuseUnbound(x, unbound, obstacle)
 		}
-		v.refuseUnbound(x, unbound, obstacle)
 		return
 	}
 	route.Undivided = x.undivided(obstacle)
@@ -223,6 +221,26 @@ func (v *survey) dividedBy(driver func() (*occurrence, string)) (*occurrence, st
 	default:
 		return driver()
 	}
+}
+
+// keepKey routes an UPDATE that sets the key and looks for rows by something else, such as an id of their own, as programs do that save
+// whole rows. It runs on all shards. That it leaves no row where it does not belong is seen from what each has changed: on the shard of
+// the new key rows may stay, and if another one had any, all is undone.
+func (v *survey) keepKey(x *proof, route Route) bool {
+	at := slices.IndexFunc(x.occurrences, func(o *occurrence) bool { return o.updates })
+	if at < 0 || v.s.Query.Command != facts.Update {
+		return false
+	}
+	kept := x.occurrences[at]
+	keys, unbound := x.keys([]*occurrence{kept})
+	driver, _ := v.dividedBy(func() (*occurrence, string) { return x.driverBut(kept) })
+	if driver == nil || unbound != nil || len(keys) != 1 || slices.ContainsFunc(keys[0], func(p KeyPart) bool { return p.Each }) {
+		return false
+	}
+	route.Keys, route.All, route.Parts = keys, true, Kept
+	route.Why = "all rows of " + driver.r.title() + ", which get the key of one shard"
+	v.out.Route = route
+	return true
 }
 
 // divided is the route of a statement whose parts are independent.

@@ -21,7 +21,7 @@ func (x *proof) change(b *block, at place) {
 	x.require(&f.Where, s, "WHERE", first, x.sources)
 	if occurs != nil {
 		if o := x.moved(occurs, f.Assigned, s); o != nil {
-			o.checked = true
+			o.updates = true
 		}
 	}
 	x.inside(f.Queries, s)

@@ -130,6 +130,11 @@ func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
 		s.loading = l
 	}
 	s.spreadTo, s.spreadParts, s.rowShards, s.rowOrder = shards, s.whatRuns(st).Route.Parts, rows, nil
+	if s.spreadParts == plan.Kept {
+		for _, shard := range rows {
+			s.rowOrder = append(s.rowOrder, slices.Index(shards, shard))
+		}
+	}
 	return nil
 }
 

@@ -77,7 +77,7 @@ func (s *session) want(shard int) {
 
 // ownsAlone refuses to run the same text on shards that have copies of what others own: they would count twice.
 func (s *session) ownsAlone(keyspace *topology.Keyspace, route *plan.Route) *pgerr.Error {
-	if route.Parts != plan.Same {
+	if route.Parts != plan.Same && route.Parts != plan.Kept {
 		return nil
 	}
 	for _, number := range s.wanted {

@@ -22,7 +22,7 @@ type part struct {
 // gather puts together what several shards answer to one statement.
 type gather struct {
 	parts plan.Parts
-	// order has, for each row that is inserted, the place of its shard among those of the statement.
+	// order has, for each row that is inserted, the place of its shard among those of the statement; for rows that are kept, that of theirs.
 	order []int
 	// at is the place of the shard that is read from now.
 	at int
@@ -224,6 +224,9 @@ func (g *gather) complete(tag string) *pgerr.Error {
 		if n, err := strconv.ParseInt(tag[at+1:], 10, 64); err == nil {
 			word, rows = tag[:at], n
 		}
+	}
+	if g.parts == plan.Kept && rows > 0 && !slices.Contains(g.order, g.at) {
+		return plan.MovesRow
 	}
 	switch {
 	case !g.done:

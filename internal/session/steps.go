@@ -126,7 +126,7 @@ func (s *session) goWhere(p *portal) *pgerr.Error {
 		}
 		return s.changeShard(nothing, p.shard)
 	}
-	if slices.Equal(p.shards, s.spreadTo) {
+	if slices.Equal(p.shards, s.spreadTo) && p.parts == s.spreadParts && slices.Equal(p.order, s.rowOrder) {
 		return nil
 	}
 	if refused := s.finishStep(); refused != nil {

@@ -115,19 +115,24 @@ func (p pair) runShapes(t *testing.T, total *count) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, shape := range shapes {
-				s, err := c.script(shape)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, how := range passes {
-					t.Run(s.name+"/"+string(how), func(t *testing.T) {
-						problems, counted := p.runIn(t.Context(), schema, s, how)
-						report(t, problems)
-						total.add(counted)
-					})
-				}
+			for _, how := range passes {
+				t.Run(string(how), func(t *testing.T) { p.runCast(t, schema, c, shapes, how, total) })
 			}
+		})
+	}
+}
+
+// runCast runs all shapes one after the other, each on what the one before has left.
+func (p pair) runCast(t *testing.T, schema string, c *cast, shapes []script, how pass, total *count) {
+	for _, shape := range shapes {
+		s, err := c.script(shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(s.name, func(t *testing.T) {
+			problems, counted := p.runIn(t.Context(), schema, s, how)
+			report(t, problems)
+			total.add(counted)
 		})
 	}
 }

@@ -1,0 +1,223 @@
+-- Several shards in one transaction.
+
+begin
+
+insert into loaded ({key}, id) values ({a}, 1)
+
+insert into loaded ({key}, id) values ({c}, 1)
+
+select * from loaded where {= a}
+
+select * from loaded where {in a c e}
+
+update loaded set note = 'x' where {= c}
+
+commit
+
+select * from loaded
+
+begin
+
+insert into loaded ({key}, id) values ({a}, 2), ({c}, 2), ({e}, 2)
+
+delete from loaded
+
+select * from loaded
+
+rollback
+
+select * from loaded
+
+-- Savepoints.
+
+begin
+
+insert into loaded ({key}, id) values ({a}, 3)
+
+savepoint one
+
+insert into loaded ({key}, id) values ({c}, 3)
+
+insert into loaded ({key}, id) values ({a}, 3)
+
+select 1 from loaded where {= e}
+
+rollback to one
+
+insert into loaded ({key}, id) values ({e}, 3)
+
+savepoint two
+
+update loaded set note = 'y'
+
+rollback to savepoint two
+
+release one
+
+rollback to two
+
+rollback
+
+select * from loaded
+
+begin
+
+savepoint one
+
+insert into loaded ({key}, id) values ({c}, 4)
+
+release one
+
+savepoint two
+
+insert into loaded ({key}, id) values ({e}, 4), ({a}, 4)
+
+rollback to two
+
+insert into loaded ({key}, id) values ({e}, 5)
+
+commit
+
+select * from loaded
+
+-- An error in the middle.
+
+begin
+
+insert into loaded ({key}, id) values ({a}, 6)
+
+insert into loaded ({key}, id) values ({c}, 6), ({c}, 6)
+
+select * from loaded where {= a}
+
+insert into loaded ({key}, id) values ({e}, 6)
+
+commit
+
+select * from loaded where id = 6
+
+begin
+
+insert into loaded ({key}, id) values ({a}, 7)
+
+-- expect: refused: ORDER BY
+select * from loaded where {in a c} order by id
+
+select * from loaded where {= a}
+
+rollback
+
+begin
+
+insert into loaded ({key}, id) values ({a}, 7)
+
+savepoint one
+
+-- expect: refused: an aggregate
+select count(*) from loaded
+
+rollback to one
+
+insert into loaded ({key}, id) values ({c}, 7)
+
+commit
+
+select * from loaded where id = 7
+
+begin read only
+
+select * from loaded where {in a c e}
+
+insert into loaded ({key}, id) values ({c}, 8)
+
+rollback
+
+begin isolation level repeatable read
+
+select * from loaded where {= a}
+
+select * from loaded where {= c}
+
+commit
+
+begin
+
+update country set name = 'x' where code = 'de'
+
+select o.id, c.name from orders o join country c on c.code = o.note where {o in a c e} and o.id = 1
+
+rollback
+
+select name from country where code = 'de'
+
+begin
+
+truncate loaded
+
+select * from loaded
+
+rollback
+
+select * from loaded
+
+-- Texts with several statements.
+
+-- protocol: simple
+insert into loaded ({key}, id) values ({a}, 10); insert into loaded ({key}, id) values ({c}, 10); select * from loaded where {= a} order by id
+
+-- protocol: simple
+insert into loaded ({key}, id) values ({a}, 11); insert into loaded ({key}, id) values ({c}, 10); select 1
+
+select * from loaded where id = 11
+
+-- protocol: simple
+begin; insert into loaded ({key}, id) values ({a}, 12); insert into loaded ({key}, id) values ({e}, 12); commit; select * from loaded where {= e} order by id
+
+-- protocol: simple
+update loaded set note = 'z' where {= a}; select 1 / 0; update loaded set note = 'z' where {= c}
+
+-- protocol: simple
+select id from loaded where {= a} order by id; ; select id from loaded where {= c} order by id;
+
+select * from loaded
+
+-- protocol: pipeline
+-- key: a
+insert into loaded ({key}, id) values ({$1}, 20)
+insert into loaded ({key}, id) values ({$1}, 21)
+select id from loaded where {= $1} order by id
+
+-- protocol: pipeline
+-- key: a
+insert into loaded ({key}, id) values ({$1}, 22)
+insert into loaded ({key}, id) values ({$1}, 22)
+select id from loaded where {= $1} order by id
+
+-- protocol: pipeline
+-- key: c
+insert into loaded ({key}, id) values ({$1}, 23)
+-- sync
+insert into loaded ({key}, id) values ({$1}, 23)
+-- sync
+select id from loaded where {= $1} order by id
+
+select * from loaded
+
+truncate loaded
+
+-- Cursors.
+
+begin
+
+declare c cursor for select id from orders where {= a} order by id
+
+fetch c
+
+fetch all from c
+
+close c
+
+-- expect: refused: a cursor over several shards
+declare c cursor for select id from orders where {in a c}
+
+rollback

@@ -1,0 +1,100 @@
+-- Rows from the client, and to it.
+
+copy orders to stdout
+
+copy orders ({key}, note) to stdout (format csv, header, null 'nothing', force_quote *)
+
+copy orders to stdout with (format binary)
+
+copy items to stdout (delimiter '|')
+
+copy (select * from orders where {= a} order by id) to stdout
+
+copy (select id, {key} from orders where {= a} order by id) to stdout (format csv)
+
+-- expect: refused: COPY over several shards
+copy (select * from orders) to stdout
+
+-- from: copy orders to stdout
+copy loaded from stdin
+
+select * from loaded
+
+-- from: copy orders to stdout
+copy loaded from stdin
+
+truncate loaded
+
+-- from: copy orders to stdout (format csv, header, delimiter ';', quote '|', null 'nothing')
+copy loaded from stdin with (format csv, header, delimiter ';', quote '|', null 'nothing')
+
+select * from loaded
+
+truncate loaded
+
+-- from: copy orders to stdout (format csv, force_quote *)
+copy loaded from stdin csv
+
+select * from loaded
+
+truncate loaded
+
+-- from: copy orders to stdout (format binary)
+copy loaded from stdin (format binary)
+
+select * from loaded
+
+truncate loaded
+
+-- from: copy (select note, id, {key} from orders) to stdout
+copy loaded (note, id, {key}) from stdin
+
+select * from loaded
+
+delete from loaded
+
+-- from: copy (select * from orders where false) to stdout
+copy loaded from stdin
+
+-- from: copy (select id, note from orders) to stdout
+copy loaded (id, note) from stdin
+
+-- from: copy (select {key}, id, note, 12345678.9 from orders) to stdout
+copy loaded from stdin
+
+-- from: copy (select {key}, 1, note from orders) to stdout
+copy loaded from stdin
+
+-- copyfail: changed my mind
+copy loaded from stdin
+
+select * from loaded
+
+-- only: single
+-- from: copy (select null, id, note, amount from orders) to stdout
+copy loaded from stdin
+
+begin
+
+-- from: copy orders to stdout
+copy loaded from stdin
+
+update loaded set note = 'copied' where {in a c}
+
+select * from loaded
+
+rollback
+
+-- from: copy orders to stdout
+copy loaded from stdin where id = 1
+
+select * from loaded
+
+truncate loaded
+
+-- data: at	Austria
+copy country from stdin
+
+select name from country where code = 'at'
+
+delete from country where code = 'at'
