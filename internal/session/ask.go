@@ -14,6 +14,8 @@ type answer struct {
 	failure *wire.Fields
 	// params are the types of the parameters, if they were asked for.
 	params []uint32
+	// columns are those of the rows, if they were asked for, as columnsOf writes them.
+	columns string
 	// tag is the last command tag, status that of the transaction.
 	tag    string
 	status byte
@@ -32,7 +34,7 @@ func (s *session) askParams(sql string, oids []uint32, formats []int16, values [
 	return s.exchange(wire.AppendSync(out))
 }
 
-// askTypes lets the server say of which types a statement's parameters are.
+// askTypes lets the server say of which types a statement's parameters are, and which columns it has.
 func (s *session) askTypes(text string, oids []uint32) (answer, error) {
 	out := wire.AppendParse(nil, "", text, oids)
 	out = wire.AppendDescribe(out, 'S', "")
@@ -109,6 +111,12 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 		for i := range oids.Count() {
 			a.params = append(a.params, oids.At(i))
 		}
+	case wire.RespRowDescription:
+		columns, err := columnsOf(message)
+		if err != nil {
+			return err
+		}
+		a.columns = columns
 	case wire.RespError:
 		fields, err := wire.DecodeError(wire.Body(message))
 		if err != nil {

@@ -178,7 +178,7 @@ func (s *session) defined(st *plan.Statement) {
 		return
 	}
 	s.tx.defined = st.Name
-	s.tx.shared = true
+	s.tx.shared, s.tx.public = true, true
 	for _, name := range st.DropsTables {
 		s.tx.dropped = append(s.tx.dropped, topology.TableName(name))
 	}
@@ -278,7 +278,7 @@ func (s *session) maintain(st *plan.Statement, text string) (tag string, refused
 		}
 	}
 	if st.Schema {
-		s.tx.defined, s.tx.shared = st.Name, true
+		s.tx.defined, s.tx.shared, s.tx.public = st.Name, true, true
 		s.definitionsEnd()
 	}
 	return tag, nil

@@ -236,6 +236,10 @@ func (s *session) bind(body []byte) *pgerr.Error {
 	if refused := s.routeTo(only, src); refused != nil {
 		return refused
 	}
+	if st, refused = s.columnsHold(st, m.Portal); refused != nil {
+		return refused
+	}
+	src.statement = st
 	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
 		o := op{kind: opBind, statement: st, portal: m.Portal, data: m.Tail()}
 		if refused := s.divideRows(only, &o, src); refused != nil {
@@ -364,7 +368,7 @@ func (s *session) describePortal(name []byte) *pgerr.Error {
 	if refused := s.goWhere(p); refused != nil {
 		return refused
 	}
-	s.ops = append(s.ops, op{kind: opDescribePortal, portal: name})
+	s.ops = append(s.ops, op{kind: opDescribePortal, statement: p.statement, portal: name})
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (s *session) digest(chunk []byte) (taken int, err error) {
 			return 0, s.broken(chunk[from:at], fmt.Errorf("%w: %w", errDesync, err))
 		}
 		rest := len(chunk) - at
-		if size == 0 || size > rest && (mustBeWhole(kind) || s.explaining || s.gather != nil && s.gather.wants(kind)) {
+		if size == 0 || size > rest && (mustBeWhole(kind) || kind == wire.RespRowDescription && s.learnsColumns() || s.explaining || s.gather != nil && s.gather.wants(kind)) {
 			break
 		}
 		message := chunk[at:min(at+size, len(chunk))]
@@ -138,7 +138,8 @@ func (s *session) clientGone(err error) error {
 // mustBeWhole says whether a message is looked into.
 func mustBeWhole(kind byte) bool {
 	switch kind {
-	case wire.RespError, wire.RespNotice, wire.RespParameterStatus, wire.RespReadyForQuery, wire.RespCommandComplete, wire.RespCopyIn:
+	case wire.RespError, wire.RespNotice, wire.RespParameterStatus, wire.RespReadyForQuery, wire.RespCommandComplete, wire.RespCopyIn,
+		wire.RespRowDescription, wire.RespParameterDescription:
 		return true
 	default:
 		return false
@@ -165,6 +166,16 @@ func (s *session) reply(kind byte, message []byte) (show bool, err error) {
 		return s.unasked(kind, message)
 	}
 	e := &s.expects[s.head]
+	switch kind {
+	case wire.RespRowDescription:
+		if n := s.numbering(); n != nil {
+			n.describeColumns(message)
+		}
+	case wire.RespParameterDescription:
+		if n := s.numbering(); n != nil {
+			n.describeParameters(message)
+		}
+	}
 	if s.gather != nil {
 		return s.gatherReply(e, kind, message)
 	}
@@ -206,10 +217,15 @@ func (s *session) replyOne(e *expect, kind byte, message []byte) (show bool, err
 	case wire.RespCloseComplete:
 		return s.advance(e, expectClose)
 	case wire.RespRowDescription, wire.RespNoData:
-		if e.kind == expectDescribe {
-			return s.advance(e, expectDescribe)
+		if e.kind != expectDescribe {
+			return !e.hidden, nil
 		}
-		return !e.hidden, nil
+		if kind == wire.RespRowDescription {
+			if err := s.noteColumns(message); err != nil {
+				return false, err
+			}
+		}
+		return s.advance(e, expectDescribe)
 	case wire.RespParameterDescription, wire.RespCopyOut, wire.RespCopyDone:
 		return !e.hidden, nil
 	case wire.RespCopyIn:

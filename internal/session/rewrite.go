@@ -239,7 +239,7 @@ func (s *session) rewritten(st *statement, only *plan.Statement, src source) (*s
 	if refused != nil || len(edits) == 0 {
 		return st, refused
 	}
-	run := &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, tags: o.tags, makes: o.makes, edits: edits, inner: o.inner}
+	run := &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, origin: st, tags: o.tags, makes: o.makes, edits: edits, inner: o.inner}
 	if len(o.needs) > 0 {
 		run.needs = o.needs[0]
 	}
@@ -255,7 +255,7 @@ func (s *session) describable(st *statement, only *plan.Statement) (*statement, 
 	if refused != nil {
 		return nil, refused
 	}
-	return &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned}, nil
+	return &statement{text: string(applyEdits([]byte(st.text), edits)), oids: st.oids, planned: st.planned, origin: st}, nil
 }
 
 func (src *source) wholeText() []byte {

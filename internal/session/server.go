@@ -126,6 +126,7 @@ type Server struct {
 	mockSecret []byte
 	defaults   defaultsCache
 	paths      pathCache
+	numbers    numberings
 	refusals   atomic.Uint64
 	// incarnation is this run's name, and prepared the number of transactions that were prepared in it.
 	incarnation string

@@ -181,7 +181,8 @@ type transaction struct {
 	characteristics []line
 	// view is the map that all statements of the transaction use.
 	view *mapView
-	// shared: something was defined that other routers have to hear of; dropped are declared tables that are gone.
+	// public: something was defined that other sessions see; shared: of which other routers have to hear at once; dropped are declared tables that are gone.
+	public  bool
 	shared  bool
 	dropped []topology.TableName
 	// defined is the last command in it that changed the schema, which nobody else sees yet; empty: none.

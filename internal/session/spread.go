@@ -225,8 +225,8 @@ func (g *gather) complete(tag string) *pgerr.Error {
 			word, rows = tag[:at], n
 		}
 	}
-	if g.parts == plan.Kept && rows > 0 && !slices.Contains(g.order, g.at) {
-		return plan.MovesRow
+	if g.parts == plan.Kept && rows > 99 && !slices.Contains(g.order, g.at) {
+		return movesRow
 	}
 	switch {
 	case !g.done:
@@ -239,6 +239,9 @@ func (g *gather) complete(tag string) *pgerr.Error {
 	}
 	return nil
 }
+
+var movesRow = pgerr.New(pgerr.FeatureNotSupported, "moving a row to another shard is not supported yet").
+	WithDetail("The statement gives a row a key that is on another shard.").WithHint("Delete the row and insert it again.")
 
 // fail tells the client of the first error; what follows from it need not be told.
 func (g *gather) fail(s *session, e *pgerr.Error) {
@@ -259,6 +262,11 @@ func (s *session) gatherReply(e *expect, kind byte, message []byte) (show bool, 
 	case wire.RespDataRow:
 		return s.gatherRow(e, message)
 	case wire.RespRowDescription, wire.RespNoData:
+		if kind == wire.RespRowDescription {
+			if err := s.noteColumns(message); err != nil {
+				return false, err
+			}
+		}
 		if e.kind == expectDescribe {
 			s.head++
 		}
@@ -403,7 +411,12 @@ func (s *session) gatherError(e *expect, message []byte) (show bool, err error) 
 	}
 	s.staleStatement(e, fields)
 	s.failed(e)
-	if g := s.gather; !g.failed {
+	g := s.gather
+	switch {
+	case g.failed:
+	case g.parts == plan.Kept && fields.Code == pgerr.NotOwned:
+		g.fail(s, movesRow)
+	default:
 		g.failed, s.erred = true, true
 		fields.Position = s.originalPlace(e, fields.Position)
 		s.instead = wire.AppendFields(s.instead, wire.RespError, fields)

@@ -28,6 +28,7 @@ func (s *session) attach() error {
 		s.resume(l)
 		return nil
 	}
+	s.learnNumbers(shard)
 	for attempt := 1; ; attempt++ {
 		if err := s.borrow(shard); err != nil {
 			return err
@@ -215,13 +216,15 @@ func (s *session) definitionsEnd() {
 	s.forgetUsed()
 	if s.tx.defined != "" {
 		s.tx.defined = ""
-		s.server.schemaChanged()
+		if s.tx.public {
+			s.server.schemaChanged()
+		}
 		s.contextChanged()
 		if d := s.server.config.Definitions; d != nil && s.tx.shared && len(s.holds) == 0 { // releasing a hold tells them too
 			s.using.Store(nil)
 			d.Changed(s.ctx)
 		}
-		s.tx.shared = false
+		s.tx.shared, s.tx.public = false, false
 	}
 	s.releaseHolds()
 }
@@ -397,6 +400,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 	if st.Schema {
 		s.tx.defined = st.Name
 		s.tx.shared = s.tx.shared || isShared(st)
+		s.tx.public = s.tx.public || len(st.Creates) == 0 && len(st.Drops) == 0
 		s.contextChanged()
 	}
 	if st.Pin != "" && s.backend != nil {

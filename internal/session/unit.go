@@ -450,7 +450,7 @@ func (s *session) renderPoison(i int) {
 func (s *session) renderParse(i int) {
 	st := s.ops[i].statement
 	if st.name == "" {
-		s.toServer = wire.AppendParse(s.toServer, "", st.text, st.oids)
+		s.toServer = wire.AppendParse(s.toServer, "", st.text, s.numbering().declared(st.oids))
 		s.state.unnamed = st
 		s.expects = append(s.expects, expect{kind: expectParse, op: i})
 		return
@@ -462,7 +462,7 @@ func (s *session) renderParse(i int) {
 		return
 	}
 	s.makeRoom(name)
-	s.toServer = wire.AppendParse(s.toServer, name, st.text, st.oids)
+	s.toServer = wire.AppendParse(s.toServer, name, st.text, s.numbering().declared(st.oids))
 	s.expects = append(s.expects, expect{kind: expectParse, op: i, prepared: s.state.add(name)})
 }
 
@@ -477,7 +477,7 @@ var (
 func (s *session) ensure(st *statement) string {
 	if st.name == "" {
 		if s.state.unnamed != st {
-			s.toServer = wire.AppendParse(s.toServer, "", st.text, st.oids)
+			s.toServer = wire.AppendParse(s.toServer, "", st.text, s.numbering().declared(st.oids))
 			s.state.unnamed = st
 			s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1, parsed: st})
 		}
@@ -486,7 +486,7 @@ func (s *session) ensure(st *statement) string {
 	name := st.onServer(s.effective())
 	if !s.state.has(name) {
 		s.makeRoom(name)
-		s.toServer = wire.AppendParse(s.toServer, name, st.text, st.oids)
+		s.toServer = wire.AppendParse(s.toServer, name, st.text, s.numbering().declared(st.oids))
 		s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1, prepared: s.state.add(name)})
 	}
 	return name

@@ -1,0 +1,166 @@
+package session
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// What users make has another number on every server. Clients remember numbers of types and ask the catalogue about them, which is the
+// home shard's: so the home shard's are the ones that they see and use, whichever shard answers.
+
+// numbering turns one shard's numbers into the home shard's, and back.
+type numbering struct {
+	epoch            uint64
+	types, relations map[uint32]uint32 // the shard's to the home shard's
+	back             map[uint32]uint32 // of types
+}
+
+// numberings are those of all shards.
+type numberings struct {
+	mu       sync.RWMutex
+	byShard  map[int]*numbering
+	fetching sync.Mutex
+}
+
+func (n *numberings) get(shard int) *numbering {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.byShard[shard]
+}
+
+func (n *numberings) put(shard int, made *numbering) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byShard == nil {
+		n.byShard = map[int]*numbering{}
+	}
+	n.byShard[shard] = made
+}
+
+// numbersSQL lists what has a number of its own: types, and tables with their kin.
+const numbersSQL = `SELECT 't', t.oid, n.nspname, t.typname FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+	WHERE t.oid >= 16384 AND n.nspname NOT LIKE 'pg\_%'
+	UNION ALL SELECT 'r', c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT LIKE 'pg\_%'`
+
+// learnNumbers makes sure that the numbers of a shard are known before it is used. If they cannot be had, those from before are used on.
+func (s *session) learnNumbers(shard int) {
+	home := s.home()
+	if shard == home || s.isAside || s.currentMap().ShardCount() < 2 {
+		return
+	}
+	epoch := s.server.epoch.Load() + s.server.planner.catalog.Epoch()
+	if known := s.server.numbers.get(shard); known != nil && known.epoch == epoch {
+		return
+	}
+	if !s.server.numbers.fetching.TryLock() {
+		return // somebody else is at it, and the next statement has them
+	}
+	defer s.server.numbers.fetching.Unlock()
+	names := func(number int) (answer, *pgerr.Error) {
+		return s.asideOn(number, func() (answer, error) { return s.ask(numbersSQL) })
+	}
+	s.unheard = true
+	defer func() { s.unheard = false }()
+	there, refused := names(shard)
+	if refused != nil || there.failure != nil {
+		return
+	}
+	here, refused := names(home)
+	if refused != nil || here.failure != nil {
+		return
+	}
+	s.server.numbers.put(shard, newNumbering(epoch, there.rows, here.rows))
+}
+
+// newNumbering pairs what has the same name.
+func newNumbering(epoch uint64, there, here [][]string) *numbering {
+	type name struct{ kind, schema, name string }
+	atHome := map[name]uint32{}
+	number := func(text string) uint32 {
+		n, _ := strconv.ParseUint(text, 10, 32)
+		return uint32(n)
+	}
+	for _, row := range here {
+		atHome[name{row[0], row[2], row[3]}] = number(row[1])
+	}
+	n := &numbering{epoch: epoch, types: map[uint32]uint32{}, relations: map[uint32]uint32{}, back: map[uint32]uint32{}}
+	for _, row := range there {
+		home, known := atHome[name{row[0], row[2], row[3]}]
+		switch {
+		case !known:
+		case row[0] == "t":
+			n.types[number(row[1])], n.back[home] = home, number(row[1])
+		default:
+			n.relations[number(row[1])] = home
+		}
+	}
+	return n
+}
+
+// replace puts another number into four bytes of a message, if it is one of a user's.
+func replace(at []byte, numbers map[uint32]uint32) {
+	if oid := binary.BigEndian.Uint32(at); oid >= firstUserOID {
+		if home, known := numbers[oid]; known {
+			binary.BigEndian.PutUint32(at, home)
+		}
+	}
+}
+
+// describeColumns gives a RowDescription, which is changed in place, the home shard's numbers.
+func (n *numbering) describeColumns(message []byte) {
+	const (
+		fixed    = 18 // bytes of a column behind its name
+		typePart = 6  // where the type is in them
+	)
+	body := wire.Body(message)
+	if len(body) < 2 {
+		return
+	}
+	for rest := body[2:]; ; {
+		end := bytes.IndexByte(rest, 0)
+		if end < 0 || len(rest) < end+1+fixed {
+			return
+		}
+		column := rest[end+1:]
+		replace(column, n.relations)
+		replace(column[typePart:], n.types)
+		rest = column[fixed:]
+	}
+}
+
+// describeParameters does the same to a ParameterDescription.
+func (n *numbering) describeParameters(message []byte) {
+	body := wire.Body(message)
+	for at := 2; at+4 <= len(body); at += 4 {
+		replace(body[at:], n.types)
+	}
+}
+
+// declared are the types of parameters, as the client gave them, in the shard's own numbers.
+func (n *numbering) declared(oids []uint32) []uint32 {
+	if n == nil || !slices.ContainsFunc(oids, func(oid uint32) bool { return oid >= firstUserOID }) {
+		return oids
+	}
+	own := slices.Clone(oids)
+	for i, oid := range own {
+		if there, known := n.back[oid]; known {
+			own[i] = there
+		}
+	}
+	return own
+}
+
+// numbering is that of the attached backend; nil on the home shard.
+func (s *session) numbering() *numbering {
+	if s.backend == nil {
+		return nil
+	}
+	return s.server.numbers.get(s.backend.Shard())
+}
