@@ -34,8 +34,9 @@ type relation struct {
 // effects are what the use of a relation reaches.
 type effects struct {
 	tables []topology.TableName
-	// opaque is a function that is called and may reach anything, empty if there is none.
-	opaque string
+	// opaque is a function that is called and may reach anything, empty if there is none; anywhere is one that was not declared to use
+	// only the rows of the shard that it runs on.
+	opaque, anywhere string
 }
 
 // answers say of every name with its schema what it is, also if it is nothing.
@@ -85,8 +86,11 @@ func (a answers) resolve(relations []plan.RelationName, functions []plan.Functio
 
 // under returns the relation as it is under this map.
 func (r relation) under(m *topology.Map) *plan.Relation {
-	if m == nil || declared(m.Table(r.Schema, r.Name)) {
+	if m == nil {
 		return r.Relation
+	}
+	if t := m.Table(r.Schema, r.Name); declared(t) {
+		return r.declaredAs(t.Kind())
 	}
 	reached, run := r.read.reach(m), r.written.reach(m)
 	if r.setsParameters {
@@ -98,6 +102,21 @@ func (r relation) under(m *topology.Map) *plan.Relation {
 	reaching := *r.Relation
 	reaching.ReachesDeclared, reaching.Reaches, reaching.WritesRun = reached != "", reached, run
 	return &reaching
+}
+
+// declaredAs returns a declared table, with the functions behind it that may reach anything. One that uses only rows of the shard that it
+// runs on may stand behind a sharded table: whoever uses its rows is where they are.
+func (r relation) declaredAs(kind topology.Kind) *plan.Relation {
+	read, written := r.read.opaque, r.written.opaque
+	if kind == topology.Sharded {
+		read, written = r.read.anywhere, r.written.anywhere
+	}
+	if read == "" && written == "" {
+		return r.Relation
+	}
+	behind := *r.Relation
+	behind.ReadsRun, behind.WritesRun = read, written
+	return &behind
 }
 
 // parameters is PostgreSQL's view of them, which sets them when it is written to.

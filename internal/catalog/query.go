@@ -121,7 +121,8 @@ reached AS (
 ),
 -- The router's own functions watch over declared tables and are known.
 opaque AS (
-	SELECT u.root, u.reads, min(format('%I.%I()', n.nspname, p.proname)) AS name
+	SELECT u.root, u.reads, min(format('%I.%I()', n.nspname, p.proname)) AS name,
+		min(format('%I.%I()', n.nspname, p.proname)) FILTER (WHERE NOT coalesce('cleave.shard_local=on' = ANY (p.proconfig), false)) AS anywhere
 	FROM uses u JOIN pg_proc p ON p.oid = u.object JOIN pg_language l ON l.oid = p.prolang JOIN pg_namespace n ON n.oid = p.pronamespace
 	WHERE u.class = 'pg_proc'::regclass AND l.lanname NOT IN ('internal', 'c') AND p.provolatile <> 'i' AND p.prosqlbody IS NULL AND n.nspname <> 'cleave'
 	GROUP BY u.root, u.reads
@@ -150,6 +151,7 @@ SELECT json_build_object(
 		'System', w.nspname IN ('pg_catalog', 'information_schema', 'pg_toast'),
 		'HasRules', EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = w.oid AND r.rulename <> '_RETURN'),
 		'Reaches', (SELECT tables FROM reached WHERE root = w.place AND reads), 'Opaque', (SELECT name FROM opaque WHERE root = w.place AND reads),
+		'OpaqueAnywhere', (SELECT anywhere FROM opaque WHERE root = w.place AND reads), 'WritesOpaqueAnywhere', (SELECT anywhere FROM opaque WHERE root = w.place AND NOT reads),
 		'WritesReach', (SELECT tables FROM reached WHERE root = w.place AND NOT reads), 'WritesOpaque', (SELECT name FROM opaque WHERE root = w.place AND NOT reads),
 		'SetsParameters', EXISTS (SELECT FROM uses WHERE root = w.place AND class = 'pg_class'::regclass AND object = 'pg_settings'::regclass),
 		'Columns', (SELECT json_agg(json_build_object(
@@ -159,6 +161,13 @@ SELECT json_build_object(
 			-- A default is the same everywhere if it is a constant; what functions it calls does not stand in the catalogue if they are PostgreSQL's.
 			'DefaultVaries', a.attgenerated = '' AND (a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END, '0')
 				!~ $constant$^(-?[0-9.]+|'([^']|'')*'|true|false|NULL)(::("?[a-z_ ]+"?\.)?"?[a-z_0-9 ]+"?(\([0-9, ]+\))?[][]*)*$$constant$),
+			-- The sequence of a serial column, or of an identity that takes other values too.
+			'Sequence', CASE
+				WHEN a.attidentity = 'd' THEN (SELECT quote_ident(n.nspname) || '.' || quote_ident(q.relname) FROM pg_depend e JOIN pg_class q ON q.oid = e.objid JOIN pg_namespace n ON n.oid = q.relnamespace
+					WHERE e.refclassid = 'pg_class'::regclass AND e.refobjid = a.attrelid AND e.refobjsubid = a.attnum AND e.classid = 'pg_class'::regclass AND e.deptype = 'i' AND q.relkind = 'S')
+				WHEN a.attgenerated = '' AND pg_get_expr(d.adbin, d.adrelid) ~ $sequence$^nextval\('([^']|'')+'::regclass\)$$sequence$
+				THEN (SELECT quote_ident(n.nspname) || '.' || quote_ident(q.relname) FROM pg_depend e JOIN pg_class q ON q.oid = e.refobjid JOIN pg_namespace n ON n.oid = q.relnamespace
+					WHERE e.classid = 'pg_attrdef'::regclass AND e.objid = d.oid AND e.refclassid = 'pg_class'::regclass AND q.relkind = 'S') END,
 			'Generated', a.attgenerated <> '', 'IdentityAlways', a.attidentity = 'a',
 			'Nondeterministic', NOT coalesce(l.collisdeterministic, true)) ORDER BY a.attnum)
 			FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation
@@ -167,7 +176,7 @@ SELECT json_build_object(
 		FROM wanted w),
 	'Functions', (SELECT json_agg(json_build_object(
 		'Place', f.place, 'Schema', n.nspname, 'Name', p.proname, 'System', n.nspname = 'pg_catalog' AND p.oid < 16384,
-		'Kind', p.prokind::text, 'Overrides', f.overrides, 'Language', l.lanname, 'Volatility', p.provolatile::text,
+		'Kind', p.prokind::text, 'Overrides', f.overrides, 'ShardLocal', coalesce('cleave.shard_local=on' = ANY (p.proconfig), false), 'Language', l.lanname, 'Volatility', p.provolatile::text,
 		'ExtensionMember', EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'))
 		ORDER BY p.oid)
 		FROM functions f JOIN pg_proc p ON p.oid = f.oid JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang))`
@@ -180,6 +189,9 @@ type answer struct {
 		Kind           letter
 		Reaches        []topology.TableName
 		Opaque         string
+		// OpaqueAnywhere is one that was not declared to use the rows of one shard only.
+		OpaqueAnywhere       string
+		WritesOpaqueAnywhere string
 		WritesReach    []topology.TableName
 		WritesOpaque   string
 		SetsParameters bool
@@ -281,7 +293,7 @@ func (a *answer) into(read answers, n names) error {
 		found := r.Relation
 		found.Kind = byte(r.Kind)
 		read.relations[n.relations[r.Place-1]] = relation{
-			Relation: &found, read: effects{r.Reaches, r.Opaque}, written: effects{r.WritesReach, r.WritesOpaque}, setsParameters: r.SetsParameters,
+			Relation: &found, read: effects{r.Reaches, r.Opaque, r.OpaqueAnywhere}, written: effects{r.WritesReach, r.WritesOpaque, r.WritesOpaqueAnywhere}, setsParameters: r.SetsParameters,
 		}
 	}
 	for i := range a.Functions {

@@ -25,13 +25,17 @@ func (v *survey) routeCopies() {
 	case v.local != "":
 		v.refuseLocal()
 	default:
-		if why := v.varies(); why != "" {
+		numbers := v.numbered()
+		if why := v.varies(numbers); why != "" {
 			v.out.refuse("reference-write-volatile", pgerr.New(pgerr.FeatureNotSupported, "writing to reference table %s is not supported in this form", v.referenceWritten).
 				WithDetail("Every shard has a copy of it, and the statement might not do the same to each. In the way: %s.", why).
 				WithHint("Compute the values first, and write them as literals or parameters."))
 			return
 		}
-		v.out.Route = Route{Level: Everywhere, Parts: Copies, Timed: v.readsTimes(), Table: v.referenceWritten, Why: "all copies of reference table " + v.referenceWritten}
+		v.out.Route = Route{
+			Level: Everywhere, Parts: Copies, Timed: v.readsTimes(), Numbers: numbers, ValuesAt: v.s.Query.ValuesAt,
+			Table: v.referenceWritten, Why: "all copies of reference table " + v.referenceWritten,
+		}
 	}
 }
 
@@ -40,8 +44,28 @@ func (v *survey) refuseReferenceWrite(what, table, detail string) {
 		WithDetail("It is copied to every shard. %s", detail).WithHint("Reference tables can be read, joined, and written by statements of their own."))
 }
 
-// varies returns what in the statement need not do the same on every shard; empty if nothing does.
-func (v *survey) varies() string {
+// numbered returns the columns that an INSERT of rows leaves to sequences. All copies of a row must have the same number, so the session
+// takes it from the home shard and writes it into the rows.
+func (v *survey) numbered() []Number {
+	q := v.s.Query
+	if q.Command != facts.Insert || q.Inserted == nil || len(q.Inserted.Rows) == 0 || q.ValuesAt < 0 || len(q.Columns) == 0 || q.Parts || len(q.With)+len(q.Inserted.With) > 0 {
+		return nil
+	}
+	r := &v.tables[q.Target.Table]
+	if r.relation == nil {
+		return nil
+	}
+	var numbers []Number
+	for _, c := range r.relation.Columns {
+		if c.Sequence != "" && !slices.Contains(q.Columns, c.Name) {
+			numbers = append(numbers, Number{Column: c.Name, Sequence: c.Sequence})
+		}
+	}
+	return numbers
+}
+
+// varies returns what in the statement need not do the same on every shard, numbers aside; empty if nothing does.
+func (v *survey) varies(numbers []Number) string {
 	for i := range v.s.Calls {
 		if c := &v.s.Calls[i]; !v.p.isImmutable(c) && !orderless[c.Name] {
 			return "function " + c.Name
@@ -76,7 +100,7 @@ func (v *survey) varies() string {
 	why := ""
 	v.s.Query.Walk(func(b *facts.Block) bool {
 		if why == "" {
-			why = v.variesIn(b)
+			why = v.variesIn(b, numbers)
 		}
 		return why == ""
 	})
@@ -107,7 +131,7 @@ func (p *planner) hasInput(t facts.Name) bool {
 }
 
 // variesIn returns what in one query need not do the same on every shard.
-func (v *survey) variesIn(b *facts.Block) string {
+func (v *survey) variesIn(b *facts.Block, numbers []Number) string {
 	readsTables := b.Reads(func(s *facts.Source) bool { return s != b.Target })
 	switch {
 	case b.Limited:
@@ -125,17 +149,21 @@ func (v *survey) variesIn(b *facts.Block) string {
 	case b.Target == nil:
 		return ""
 	}
-	return v.variesByDefault(b, &v.tables[b.Target.Table])
+	if b != v.s.Query {
+		numbers = nil
+	}
+	return v.variesByDefault(b, &v.tables[b.Target.Table], numbers)
 }
 
 // variesByDefault returns a default that need not be the same on every shard and that the query stores.
-func (v *survey) variesByDefault(b *facts.Block, r *resolved) string {
+func (v *survey) variesByDefault(b *facts.Block, r *resolved, numbers []Number) string {
 	if r.relation == nil {
 		return "a table that is not known yet"
 	}
 	for i := range r.relation.Columns {
 		c := &r.relation.Columns[i]
-		if c.HasDefault && c.DefaultVaries && storesDefault(b, r, c.Name) {
+		isNumbered := slices.ContainsFunc(numbers, func(n Number) bool { return n.Column == c.Name })
+		if c.HasDefault && c.DefaultVaries && !isNumbered && storesDefault(b, r, c.Name) {
 			return "the default of column " + c.Name
 		}
 	}

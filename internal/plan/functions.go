@@ -212,7 +212,7 @@ func (v *survey) function(name FunctionName) {
 		f := &overloads[i]
 		switch {
 		case !f.mayReadTables():
-		case v.p.sharded && v.p.ShardLocal != nil && v.p.ShardLocal(f.Schema, f.Name):
+		case v.p.sharded && (f.ShardLocal || v.p.ShardLocal != nil && v.p.ShardLocal(f.Schema, f.Name)):
 			v.local, v.mayDefine = name.Name, true
 		default:
 			v.opaque(name)

@@ -177,7 +177,7 @@ var commands = []string{
 func describeRoute(r plan.Route) string {
 	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "several " + r.Keyspace, "everywhere"}[r.Level]
 	if r.Level >= plan.Several {
-		level += []string{" whole", " in parts", " by row", " copies", " by line"}[r.Parts]
+		level += []string{" whole", " in parts", " by row", " copies", " kept", " by line"}[r.Parts]
 	}
 	return level + " (" + r.Why + ")"
 }
@@ -241,7 +241,10 @@ func describeKeys(r plan.Route) []string {
 		}
 		lines = append(lines, "  bound: "+describePart(b.Part, sign))
 	}
-	if r.Parts == plan.ByRow {
+	for _, n := range r.Numbers {
+		lines = append(lines, fmt.Sprintf("  number: %s of each row from %s", n.Column, n.Sequence))
+	}
+	if r.Parts == plan.ByRow || len(r.Numbers) > 0 {
 		lines = append(lines, fmt.Sprintf("  rows behind VALUES %d", r.ValuesAt))
 	}
 	if r.All {

@@ -60,6 +60,8 @@ type Relation struct {
 	// that a trigger, a default, a constraint or a domain calls, or a table that a foreign key changes too. Reading it runs
 	// nothing of that. It is pg_catalog.pg_settings if writing to it sets parameters. Empty if nothing does.
 	WritesRun string
+	// ReadsRun is a function that runs when rows of a declared table are read, in a policy, and may reach sharded tables. Empty if none does.
+	ReadsRun string
 	// HasRules: it has rewrite rules, other than the one that makes a view a view.
 	HasRules bool
 }
@@ -75,6 +77,8 @@ type Column struct {
 	NotNull, HasDefault, Generated, IdentityAlways bool
 	// DefaultVaries: its default is not the same everywhere and always.
 	DefaultVaries bool
+	// Sequence is the one whose next number is its default, as SQL writes it; empty if its default is anything else, or no other value is taken.
+	Sequence string
 	// Nondeterministic: texts that differ can be equal under its collation.
 	Nondeterministic bool
 }
@@ -92,6 +96,8 @@ type Function struct {
 	Volatility byte
 	// ExtensionMember: an extension brought it.
 	ExtensionMember bool
+	// ShardLocal: it was declared to use only rows of the shard that it runs on.
+	ShardLocal bool
 	// Overrides: it computes an operator that is not PostgreSQL's own but takes one of PostgreSQL's types, so that it may be
 	// chosen where one of PostgreSQL's was meant.
 	Overrides bool

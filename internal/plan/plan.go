@@ -233,8 +233,11 @@ type Route struct {
 	// first ones are those of its rows, one for each and in their order, and RowKeys says how many that is.
 	Keys    [][]KeyPart
 	RowKeys int
-	// ValuesAt is, for ByRow, which of the words VALUES of the text begins the rows, from 0.
+	// ValuesAt is, for ByRow and if there are Numbers, which of the words VALUES of the text begins the rows, from 0.
 	ValuesAt int
+	// Numbers are for an INSERT with Parts Copies: columns that it leaves out, and that each of its rows gets a number for. ValuesAt is as
+	// for ByRow.
+	Numbers []Number
 	// Bounds are for Several, in a keyspace by range: all hold for the first key column at once. All: every shard that owns something
 	// of the keyspace.
 	Bounds []Bound
@@ -254,6 +257,9 @@ type Route struct {
 	// Why is the reason in a few words, for EXPLAIN and for tests.
 	Why string
 }
+
+// Number is a column whose default is the next number of a sequence, as SQL writes it.
+type Number struct{ Column, Sequence string }
 
 // Bound is one end of an interval of keys.
 type Bound struct {

@@ -94,6 +94,10 @@ func (v *survey) table(i int) {
 	if r.Written {
 		refuseHiddenWrite(r, v.out)
 	}
+	if r.relation != nil && r.relation.ReadsRun != "" {
+		v.out.refuse("read-runs-function", pgerr.New(pgerr.FeatureNotSupported, "reading %s is not supported", r.title()).
+			WithDetail("A policy runs %s, which may read sharded tables unseen, on one shard only.", r.relation.ReadsRun).WithHint("%s", immutableHint))
+	}
 	switch r.class {
 	case ours:
 		v.ownView(r)
@@ -145,7 +149,7 @@ func reachesDeclared(r *resolved) *pgerr.Error {
 	return refusal.WithDetail("It reads or writes %s, which is on several shards.", reached).WithHint("Use %s itself.", reached)
 }
 
-const immutableHint = "Declare that function IMMUTABLE if it reads no tables."
+const immutableHint = "Declare that function IMMUTABLE if it reads no tables, or, if it uses only rows that are on one shard with those of the statement: SELECT cleave.shard_local_function(…)."
 
 // isFunction says whether what a relation reaches is a function rather than a table.
 func isFunction(reached string) bool { return strings.HasSuffix(reached, "()") }

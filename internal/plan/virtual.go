@@ -13,15 +13,15 @@ import (
 var (
 	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "routers", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables"}
 	ownFunctions = []string{
-		"create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "shard_of", "shard_table", "shard_tables",
-		"undistribute_table", "version",
+		"create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "shard_local_function", "shard_of", "shard_table",
+		"shard_tables", "undistribute_table", "version",
 	}
 )
 
 // changesMap are those of them behind which names may mean something else.
 var changesMap = map[string]bool{
 	"create_distributed_table": true, "create_reference_table": true, "reference_table": true, "reference_tables": true, "shard_table": true,
-	"shard_tables": true, "undistribute_table": true,
+	"shard_tables": true, "undistribute_table": true, "shard_local_function": true,
 }
 
 // unqualifiedOwn are those that are known by their name alone, if no function of the database has it.

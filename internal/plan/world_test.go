@@ -119,7 +119,7 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "readings", Kind: 'r', Columns: []plan.Column{key("sensor", int8), column("v", int8)}},
 	{Schema: "public", Name: "terms", Kind: 'r', Columns: []plan.Column{key("term", text), column("v", int8)}},
 	{Schema: "public", Name: "tariffs", Kind: 'r', Columns: []plan.Column{
-		{Name: "id", TypeOID: int8, TypeMod: -1, HasDefault: true, DefaultVaries: true}, column("code", bpchar), {Name: "kind", TypeOID: text, TypeMod: -1, HasDefault: true},
+		{Name: "id", TypeOID: int8, TypeMod: -1, HasDefault: true, DefaultVaries: true, Sequence: "public.tariffs_id_seq"}, column("code", bpchar), {Name: "kind", TypeOID: text, TypeMod: -1, HasDefault: true},
 		{Name: "since", TypeOID: timestamptz, TypeMod: -1, HasDefault: true, DefaultVaries: true}, column("factor", float8),
 		{Name: "label", TypeOID: text, TypeMod: -1, Nondeterministic: true}, column("day", date)}},
 	{Schema: "public", Name: "beats", Kind: 'r', Columns: []plan.Column{key("at", timestamptz), column("n", int8)}},

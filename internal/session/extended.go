@@ -164,6 +164,7 @@ func (s *session) plan(st *statement) *pgerr.Error {
 		s.publish(st.planned)
 		s.refreshContext()
 		if _, held := s.holdOn(st.planned); !held && s.tx.defined == "" && st.contextKey == string(s.contextKey) {
+			s.admit(st.planned)
 			return nil
 		}
 	}
@@ -270,7 +271,7 @@ func (s *session) isLocal(st *plan.Statement) bool {
 	if st.Command == plan.Deallocate || setsOurs(st) || s.conducts(st) || s.isSpread() && endsFailure(st) {
 		return true
 	}
-	if !s.mayBeLocal(st) || s.backend != nil || s.needsServer() {
+	if !s.mayBeLocal(st) || s.backend != nil || s.needsServer() || s.isSpread() {
 		return false
 	}
 	switch st.Command {

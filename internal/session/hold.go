@@ -63,18 +63,20 @@ func coversOneOf(hold topology.Hold, tables []plan.RelationName) bool {
 	return slices.ContainsFunc(tables, func(name plan.RelationName) bool { return hold.Covers(topology.TableName(name)) })
 }
 
-// publish says what the session runs now.
+// publish says what the session is about to run.
 func (s *session) publish(p *planned) {
-	if p != anyTables {
-		if s.backend != nil || s.isSpread() { // what comes before it may have run already
-			s.keepUsed()
-		}
-		s.unitPlans = append(s.unitPlans, p)
+	if s.backend != nil || s.isSpread() { // what comes before it may have run already
+		s.keepUsed()
 	}
 	if running := s.using.Load(); len(s.ops) > 0 && running != nil && running != p {
 		p = anyTables
 	}
 	s.using.Store(p)
+}
+
+// admit counts a plan to those of the unit: nobody holds its tables, or it may use them all the same.
+func (s *session) admit(p *planned) {
+	s.unitPlans = append(s.unitPlans, p)
 }
 
 // quiet says that the session runs nothing, and what its transaction has used if it goes on.
@@ -117,15 +119,21 @@ func (s *session) forgetUnit() {
 	}
 }
 
-// holdOn returns what keeps a plan from running now: a hold of somebody else on one of its tables, unless the transaction has used one
-// of them before.
+// holdOn returns what keeps a plan from running now: a hold of somebody else on one of its tables, unless who holds it has to wait for
+// this session anyway.
 func (s *session) holdOn(p *planned) (topology.Hold, bool) {
 	for _, hold := range s.view.schema.Holds {
-		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) && !coversOneOf(hold, s.used.tables) {
+		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) && !s.isWaitedFor(hold) {
 			return hold, true
 		}
 	}
 	return topology.Hold{}, false
+}
+
+// isWaitedFor says whether the transaction has used a table of the hold, or the unit is about to.
+func (s *session) isWaitedFor(hold topology.Hold) bool {
+	return coversOneOf(hold, s.used.tables) ||
+		len(s.ops) > 0 && slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return p.usesOneOf(hold) })
 }
 
 // usesOneOf says whether one of the tables of a hold is used.

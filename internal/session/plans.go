@@ -62,6 +62,7 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 		hold, held := s.holdOn(p)
 		if !held {
 			s.publish(p)
+			s.admit(p)
 			return p, nil
 		}
 		if refused := s.awaitRelease(hold); refused != nil {

@@ -76,6 +76,9 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 		}
 	default: // as the client wrote it, but for the router's own views and functions
 	}
+	if len(st.Route.Numbers) > 0 {
+		return s.numberRows(st, src)
+	}
 	if len(st.Virtual) > 0 {
 		return s.answerVirtual(st, src, false)
 	}
@@ -248,6 +251,9 @@ func (s *session) rewritten(st *statement, only *plan.Statement, src source) (*s
 
 // describable is a statement that can be described without running anything.
 func (s *session) describable(st *statement, only *plan.Statement) (*statement, *pgerr.Error) {
+	if len(only.Route.Numbers) > 0 {
+		return st, nil
+	}
 	if len(only.Virtual) == 0 {
 		return s.rewritten(st, only, source{statement: st})
 	}
@@ -341,7 +347,7 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 		if refused != nil {
 			return "", refused
 		}
-		value, refused := s.server.config.Virtual.Call(s.ctx, call)
+		value, refused := s.callOwn(call)
 		if refused != nil {
 			return "", refused
 		}

@@ -173,7 +173,9 @@ func (s *session) mayDivide(st *plan.Statement) *pgerr.Error {
 		return refusal.WithHint("Use one statement for each key.")
 	case st.Command == plan.Execute && run.Route.Parts == plan.ByRow:
 		return refusal.WithDetail("It runs an INSERT whose rows go to several shards.").WithHint("Send the INSERT itself, or prepare it by the protocol.")
-	case run.Route.Parts == plan.ByRow && len(run.Virtual) > 0:
+	case st.Command == plan.Execute && len(run.Route.Numbers) > 0:
+		return refusal.WithDetail("It runs an INSERT into a reference table whose rows are given numbers by the router.").WithHint("Send the INSERT itself, or prepare it by the protocol.")
+	case (run.Route.Parts == plan.ByRow || len(run.Route.Numbers) > 0) && len(run.Virtual) > 0:
 		return refusal.WithDetail("It calls a function of the router.")
 	case run.Pin != "" || len(run.Settings) > 0 || run.NeedsSession || run.Cursor:
 		return refusal.WithDetail("It leaves something in the session, which is on one shard.")

@@ -17,8 +17,9 @@ type span struct{ start, end int }
 // rowText is an INSERT with its rows found.
 type rowText struct {
 	text []byte
-	// rows are those of VALUES, with their parentheses.
-	rows []span
+	// rows are those of VALUES, with their parentheses. columnsEnd is where the parenthesis stands that ends the columns before it; -1 if none does.
+	rows       []span
+	columnsEnd int
 	// uneven: they do not all have the same number of values.
 	uneven bool
 	// params are the parameters of the text, in order; highest is the greatest of their numbers.
@@ -36,10 +37,11 @@ const maxParameters = 65535
 
 // findRows finds the rows behind the VALUES of that number.
 func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool) {
-	found := rowText{text: text}
+	found := rowText{text: text, columnsEnd: -1}
 	scanner := sqltext.NewScanner(text, standardConforming)
 	depth, start, inRows := 0, 0, false
 	commas, expected := 0, -1
+	before := -1 // where the token before stands, if it is a closing parenthesis
 	for token, more := scanner.Next(); more; token, more = scanner.Next() {
 		word := text[token.Start:token.End]
 		switch {
@@ -51,7 +53,9 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 			found.params = append(found.params, paramToken{span{token.Start, token.End}, number})
 			found.highest = max(found.highest, number)
 		case !inRows && token.Kind == sqltext.Word && strings.EqualFold(string(word), "values"):
-			inRows = valuesAt == 0
+			if inRows = valuesAt == 0; inRows {
+				found.columnsEnd = before
+			}
 			valuesAt--
 		case !inRows || token.Kind.IsLiteral():
 		case token.Kind == sqltext.Punctuation && string(word) == "(":
@@ -69,6 +73,10 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 			commas++
 		case depth == 0 && string(word) != ",":
 			inRows = false // what follows the rows
+		}
+		before = -1
+		if token.Kind == sqltext.Punctuation && string(word) == ")" {
+			before = token.Start
 		}
 	}
 	return found, scanner.Err() == nil && depth == 0

@@ -225,7 +225,7 @@ func (g *gather) complete(tag string) *pgerr.Error {
 			word, rows = tag[:at], n
 		}
 	}
-	if g.parts == plan.Kept && rows > 99 && !slices.Contains(g.order, g.at) {
+	if g.parts == plan.Kept && rows > 0 && !slices.Contains(g.order, g.at) {
 		return movesRow
 	}
 	switch {
@@ -414,6 +414,8 @@ func (s *session) gatherError(e *expect, message []byte) (show bool, err error) 
 	g := s.gather
 	switch {
 	case g.failed:
+	case e.kind == expectPoison:
+		g.fail(s, s.ops[e.op].failure)
 	case g.parts == plan.Kept && fields.Code == pgerr.NotOwned:
 		g.fail(s, movesRow)
 	default:
