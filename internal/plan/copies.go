@@ -48,7 +48,8 @@ func (v *survey) refuseReferenceWrite(what, table, detail string) {
 // takes it from the home shard and writes it into the rows.
 func (v *survey) numbered() []Number {
 	q := v.s.Query
-	if q.Command != facts.Insert || q.Inserted == nil || len(q.Inserted.Rows) == 0 || q.ValuesAt < 0 || len(q.Columns) == 0 || q.Parts || len(q.With)+len(q.Inserted.With) > 0 {
+	if q.Command != facts.Insert || q.Inserted == nil || len(q.Inserted.Rows) == 0 || q.ValuesAt < 0 || len(q.Columns) == 0 || q.Parts ||
+		len(q.With)+len(q.Inserted.With) > 0 || q.Inserted.Sorted {
 		return nil
 	}
 	r := &v.tables[q.Target.Table]

@@ -30,6 +30,8 @@ type Context struct {
 	// ShardLocal says whether a function was declared to use rows of one shard only, that of the statement which calls it; nil if
 	// none was.
 	ShardLocal func(schema, name string) bool
+	// Dumps: the client takes a dump, so catalogues are to be read without what is the router's own.
+	Dumps bool
 	// HintShard is the shard that the client says a query is meant for, whatever its text says; empty if it says nothing.
 	// HintKey: it says that statements without a key are meant for the shard of a key that it has set.
 	HintShard string

@@ -105,6 +105,9 @@ func (v *survey) table(i int) {
 		v.needsHome("temporary table " + r.Name)
 	case system:
 		v.needsHome("system catalogue")
+		if v.p.Dumps {
+			v.withoutOwn(r)
+		}
 		if r.Name == settingsView && r.Written {
 			v.out.refuse("writes-settings", settingsViewRefusal())
 		}

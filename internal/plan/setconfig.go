@@ -30,7 +30,11 @@ func (v *survey) setConfig(c facts.Call) {
 		return
 	}
 	v.out.Pin = pinSetConfig
-	switch parameter, told := v.p.parameterOf(c); {
+	parameter, told := v.p.parameterOf(c)
+	if !told {
+		parameter, told = v.parameterOfView(c)
+	}
+	switch {
 	case !told:
 		v.out.refuse("set-config-name", setConfigRefusal("which parameter set_config sets must be told by a literal",
 			"It may be one whose value the router must know, such as search_path or role."))
@@ -92,6 +96,22 @@ func (p *planner) parameterOf(c facts.Call) (string, bool) {
 		return strings.ToLower(argument.Text), argument.Kind == facts.Constant && !argument.Number && plain
 	}
 	return "", false
+}
+
+// parameterOfView is for set_config(name, …) FROM pg_settings WHERE name = 'x', which sets x if the server has it.
+func (v *survey) parameterOfView(c facts.Call) (string, bool) {
+	q := v.s.Query
+	isView := len(v.tables) == 1 && v.tables[0].class == system && v.tables[0].Name == settingsView
+	if !isView || q == nil || c.End > len(v.p.text) || c.Start >= c.End {
+		return "", false
+	}
+	_, arguments, _ := strings.Cut(v.p.text[c.Start:c.End], "(")
+	if first, _, _ := strings.Cut(arguments, ","); strings.TrimSpace(first) != "name" {
+		return "", false
+	}
+	where := &q.Where
+	is := where.Kind == facts.Compares && where.Operator == "=" && slices.Equal(where.Left.Column, []string{"name"}) && where.Right.Value.Kind == facts.Constant
+	return strings.ToLower(where.Right.Value.Text), is
 }
 
 // isText says whether a cast to a type leaves a text as it is.

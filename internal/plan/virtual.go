@@ -134,3 +134,13 @@ var plainInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 
 // plainNumber is a number as PostgreSQL writes it.
 var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+
+// ownIn are the catalogues in which there is something of the router's own.
+var ownIn = []string{"pg_class", "pg_namespace", "pg_proc", "pg_trigger", "pg_type"}
+
+// withoutOwn has a catalogue read without what is the router's own.
+func (v *survey) withoutOwn(r *resolved) {
+	if slices.Contains(ownIn, r.Name) && r.WideEnd > r.WideStart && !r.Written && !r.Locked && !r.Command {
+		v.out.Virtual = append(v.out.Virtual, Virtual{Name: "pg_catalog." + r.Name, Start: r.WideStart, End: r.WideEnd, FromClause: true, Aliased: r.Alias != ""})
+	}
+}

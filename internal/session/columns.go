@@ -10,7 +10,7 @@ import (
 
 // A client that was told the columns of a prepared statement reads all rows of it by them, unless it asks again. PostgreSQL refuses to
 // run one whose columns have changed; but the router prepares it anew on every backend that lacks it, and there it would have others.
-// So the session remembers what it has told, and compares when the schema has changed since.
+// So the session remembers what it has told, and compares when the statement had to be planned anew.
 
 // columnsOf writes down what a client knows of columns: their names and types, as far as all shards have the same.
 func columnsOf(message []byte) (string, error) {
@@ -33,7 +33,7 @@ func columnsOf(message []byte) (string, error) {
 // learnsColumns says whether the description that comes next is one to remember.
 func (s *session) learnsColumns() bool {
 	st := s.describedNow()
-	return st != nil && (st.told == "" || st.toldEpoch != s.contextEpoch)
+	return st != nil && (st.told == "" || st.toldUnder != st.planned)
 }
 
 // describedNow is the statement whose description is expected next, nil if none is.
@@ -58,22 +58,18 @@ func (s *session) noteColumns(message []byte) error {
 		return err
 	}
 	st := s.describedNow()
-	st.told, st.toldEpoch = columns, s.contextEpoch
+	st.told, st.toldUnder = columns, st.planned
 	return nil
 }
 
 // columnsHold returns the statement to run for a Bind: the client's, or another one just like it if it is told the new columns now. It
 // fails if the client counts on columns that are no more.
 func (s *session) columnsHold(st *statement, portal []byte) (*statement, *pgerr.Error) {
-	if st.told == "" || st.toldEpoch == s.contextEpoch {
+	if st.told == "" || st.toldUnder == st.planned {
 		return st, nil
 	}
 	if s.in.describesNext(s.server.config.MaxMessage, portal) {
-		// Backends may have it as it was, and would refuse to run it.
-		fresh := *st
-		fresh.told, fresh.serverName, fresh.epoch = "", "", s.contextEpoch
-		s.keepStatement(&fresh)
-		return &fresh, nil
+		return s.renewed(st), nil
 	}
 	now, refused := s.columnsNow(st)
 	if refused != nil {
@@ -82,12 +78,27 @@ func (s *session) columnsHold(st *statement, portal []byte) (*statement, *pgerr.
 	if now != st.told {
 		return nil, pgerr.New(pgerr.FeatureNotSupported, "cached plan must not change result type")
 	}
-	st.toldEpoch = s.contextEpoch
+	st.toldUnder = st.planned
 	return st, nil
+}
+
+// renewed returns a statement whose columns the client is about to be told. One that it was told others of is replaced by another
+// just like it: backends may have it as it was, and would refuse to run it.
+func (s *session) renewed(st *statement) *statement {
+	if st.told == "" || st.toldUnder == st.planned {
+		return st
+	}
+	fresh := *st
+	fresh.told, fresh.serverName, fresh.epoch = "", "", s.contextEpoch
+	s.keepStatement(&fresh)
+	return &fresh
 }
 
 // columnsNow asks a shard that runs the statement.
 func (s *session) columnsNow(st *statement) (string, *pgerr.Error) {
+	if known, asked := st.planned.columns(st.oids); asked {
+		return known, nil
+	}
 	shard := s.shardNow()
 	if len(s.spreadTo) > 0 {
 		shard = s.spreadTo[0]
@@ -104,6 +115,10 @@ func (s *session) columnsNow(st *statement) (string, *pgerr.Error) {
 	if a.failure != nil { // the same that the statement itself would meet
 		return "", a.failure.PGError()
 	}
+	if a.params == nil {
+		a.params = []uint32{}
+	}
+	st.planned.keepTypes(st.oids, a.params, a.columns)
 	return a.columns, nil
 }
 

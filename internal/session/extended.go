@@ -344,6 +344,7 @@ func (s *session) describe(body []byte) *pgerr.Error {
 	if refused := s.parseElsewhere(only); refused != nil {
 		return refused
 	}
+	st = s.renewed(st)
 	if !only.Plain {
 		if st, refused = s.describable(st, only); refused != nil {
 			return refused

@@ -273,7 +273,7 @@ func (s *session) planContext() (plan.Context, *pgerr.Error) {
 	}
 	return plan.Context{
 		SearchPath: s.visiblePath, PathIsLocal: s.pathChanged(), Temporary: func(name string) bool { return s.temporary[name] },
-		Literals: s.scan.Literals, Map: m, Home: home.Name(), HintShard: s.hint, HintKey: s.shardKey != "",
+		Literals: s.scan.Literals, Map: m, Home: home.Name(), Dumps: s.dumps(), HintShard: s.hint, HintKey: s.shardKey != "",
 	}, nil
 }
 
@@ -311,6 +311,9 @@ func (s *session) refreshContext() {
 	}
 	if s.shardKey != "" {
 		key = append(key, "\x00keyed"...)
+	}
+	if s.dumps() {
+		key = append(key, "\x00dumps"...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.temporary)) {
 		key = append(key, "\x00temp "+name...)

@@ -192,8 +192,8 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 // planAside plans a prepared statement without losing the literals of the text that names it.
 func (s *session) planAside(st *statement) *pgerr.Error {
 	kept := s.scan
-	s.scan = sqltext.Normalized{}
-	defer func() { s.scan = kept }()
+	s.scan, s.planningAside = sqltext.Normalized{}, true
+	defer func() { s.scan, s.planningAside = kept, false }()
 	return s.plan(st)
 }
 
@@ -288,10 +288,14 @@ func (s *session) answerVirtual(st *plan.Statement, src source, shapeOnly bool) 
 		}
 		edits = append(edits, edit{start: v.Start, end: v.End, by: by})
 	}
+	slices.SortFunc(edits, func(a, b edit) int { return a.start - b.start })
 	return edits, nil
 }
 
 func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Error) {
+	if catalogue := catalogWithoutOwn(v); catalogue != "" {
+		return catalogue, nil
+	}
 	view, refused := s.viewOf(v.Name, shapeOnly)
 	if refused != nil {
 		return "", refused

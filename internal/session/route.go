@@ -481,7 +481,7 @@ func (s *session) paramTypes(st *statement) ([]uint32, *pgerr.Error) {
 		a.params = []uint32{}
 	}
 	st.paramOIDs, st.paramsOf = a.params, st.planned
-	st.planned.keepTypes(st.oids, a.params)
+	st.planned.keepTypes(st.oids, a.params, a.columns)
 	return a.params, nil
 }
 

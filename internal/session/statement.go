@@ -25,10 +25,10 @@ type statement struct {
 	owner uint64
 	epoch uint64 // of the catalogue when the client prepared it: what the server made before that may be stale
 
-	// told are the columns as the client was told last, under an epoch of the catalogue; empty if it was told none. origin is the client's
-	// own statement, if this one is run in its place.
+	// told are the columns as the client was told last, under the plan toldUnder; empty if it was told none. origin is the client's own
+	// statement, if this one is run in its place.
 	told      string
-	toldEpoch uint64
+	toldUnder *planned
 	origin    *statement
 
 	// serverName is its name on backends, for the settings that it was computed for.
