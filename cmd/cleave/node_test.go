@@ -138,7 +138,9 @@ func TestTheRecordSaysWhatIsApplied(t *testing.T) {
 		return state.Epoch
 	}
 	stop := registering()
-	says(bump())
+	epoch := bump()
+	n.schemaApplied(epoch) // as the router does
+	says(epoch)
 	stop()
 
 	n.follower.Close() // it hears of nothing from now on
