@@ -219,6 +219,13 @@ func planWide(p *planner, s *facts.Statement, out *Statement) {
 	}
 }
 
+// planDropOwned plans DROP OWNED: what a role has, and what it was granted, is on every shard; but the shard map would keep the
+// declared tables that it drops.
+func planDropOwned(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	p.refuseIfDeclared(out, s.Name, "It may drop sharded or reference tables, and the shard map would still have them.")
+}
+
 // planPublication plans publications.
 func planPublication(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)

@@ -11,7 +11,7 @@ import (
 
 // globalKinds are statements about things that every shard has, because tables of all kinds may need them.
 var globalKinds = []facts.Kind{
-	"CreateRoleStmt", "AlterRoleStmt", "AlterRoleSetStmt", "DropRoleStmt", "GrantRoleStmt", "AlterDefaultPrivilegesStmt", "ReassignOwnedStmt",
+	"CreateRoleStmt", "AlterRoleStmt", "AlterRoleSetStmt", "DropRoleStmt", "GrantRoleStmt", "AlterDefaultPrivilegesStmt", "ReassignOwnedStmt", "DropOwnedStmt",
 	"AlterDatabaseSetStmt", "CreateExtensionStmt", "AlterExtensionStmt", "CreateSchemaStmt", "CreateEnumStmt", "CompositeTypeStmt", "CreateRangeStmt", "CreateDomainStmt",
 	"AlterEnumStmt", "AlterTypeStmt", "AlterDomainStmt", "CreateFunctionStmt", "AlterFunctionStmt", "DefineStmt", "CreateCastStmt", "CreateOpClassStmt",
 	"CreateOpFamilyStmt", "AlterOpFamilyStmt", "AlterOperatorStmt", "AlterCollationStmt", "CreateConversionStmt", "CreatePLangStmt",

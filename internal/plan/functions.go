@@ -36,8 +36,10 @@ const (
 	setsParameter
 	// runsSQL: it runs SQL that it is given as text, or reads tables that it is given as names.
 	runsSQL
-	// isHome: it changes something that belongs to the home shard, such as large objects and notifications.
+	// isHome: it changes something that belongs to the home shard, such as notifications.
 	isHome
+	// largeObject: it reads or writes a large object.
+	largeObject
 )
 
 // effects are the functions of PostgreSQL and its usual extensions that the planner has to know by name.
@@ -59,9 +61,9 @@ var effects = effectsByName(map[effect]string{
 	usesSequence:     `nextval setval pg_sequence_last_value`,
 	asksSession:      `currval lastval`,
 	setsParameter:    `set_config`,
-	isHome: `pg_notify lo_creat lo_create lo_open lo_close loread lowrite lo_lseek lo_lseek64 lo_tell lo_tell64 lo_truncate
-		lo_truncate64 lo_unlink lo_import lo_export lo_from_bytea lo_put lo_get pg_export_snapshot txid_current
-		pg_current_xact_id pg_listening_channels`,
+	isHome:           `pg_notify pg_export_snapshot txid_current pg_current_xact_id pg_listening_channels`,
+	largeObject: `lo_creat lo_create lo_open lo_close loread lowrite lo_lseek lo_lseek64 lo_tell lo_tell64 lo_truncate
+		lo_truncate64 lo_unlink lo_import lo_export lo_from_bytea lo_put lo_get`,
 	runsSQL: `query_to_xml query_to_xmlschema query_to_xml_and_xmlschema table_to_xml table_to_xmlschema table_to_xml_and_xmlschema
 		cursor_to_xml cursor_to_xmlschema schema_to_xml schema_to_xmlschema schema_to_xml_and_xmlschema database_to_xml
 		database_to_xmlschema database_to_xml_and_xmlschema ts_stat ts_rewrite crosstab crosstab2 crosstab3 crosstab4
@@ -273,6 +275,12 @@ func (v *survey) effect(c facts.Call) {
 		v.out.NeedsSession = true
 	case isHome:
 		v.needsHome(c.Name + " belongs to the home shard")
+	case largeObject:
+		v.needsHome(c.Name + " belongs to the home shard")
+		if v.p.Map.ShardCount() > 1 {
+			v.out.refuse("large-object", pgerr.New(pgerr.FeatureNotSupported, "large objects are not supported on several shards").
+				WithDetail("%s works on one server's large objects, which do not belong to a table and so to no shard.", c.Name).WithHint("Use a column of type bytea."))
+		}
 	case setsParameter:
 		v.setConfig(c)
 	case runsSQL:

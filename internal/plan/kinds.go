@@ -25,7 +25,7 @@ func init() { // the rules call each other through this table
 
 		"CreateTableAsStmt": planMakeFrom, "ViewStmt": planMakeFrom,
 
-		"DropStmt": planDrop, "DropOwnedStmt": planWide, "ReassignOwnedStmt": planWide, "AlterTableMoveAllStmt": planWide,
+		"DropStmt": planDrop, "DropOwnedStmt": planDropOwned, "ReassignOwnedStmt": planWide, "AlterTableMoveAllStmt": planWide,
 		"DropdbStmt": planWide, "AlterTypeStmt": planWide, "AlterEnumStmt": planWide, "AlterDomainStmt": planWide,
 		"AlterCollationStmt": planWide, "CreatePublicationStmt": planPublication, "AlterPublicationStmt": planPublication,
 		"RenameStmt": planAlterNamed, "AlterOwnerStmt": planAlterNamed, "AlterObjectSchemaStmt": planAlterNamed, "GrantStmt": planAlterNamed,

@@ -123,7 +123,7 @@ func (s *session) forgetUnit() {
 // this session anyway.
 func (s *session) holdOn(p *planned) (topology.Hold, bool) {
 	for _, hold := range s.view.schema.Holds {
-		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) && !s.isWaitedFor(hold) {
+		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) {
 			return hold, true
 		}
 	}

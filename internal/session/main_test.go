@@ -184,7 +184,9 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	config.ServiceUser = "postgres"
 	w.published.Store(w.m)
 	config.Map = w.published.Load
-	config.MapChanged = func() <-chan struct{} { return nil }
+	if config.MapChanged == nil {
+		config.MapChanged = func() <-chan struct{} { return nil }
+	}
 	config.Statements, config.Shards = observe.NewStatements(observe.StatementsConfig{}), observe.NewShardStats(func(int) string { return "" })
 	if config.Virtual == nil {
 		config.Virtual = fakeVirtual{}

@@ -1,0 +1,126 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// schemaHeld is a schema state that a test changes, and what the router has said to it.
+type schemaHeld struct {
+	mu      sync.Mutex
+	state   topology.SchemaState
+	changed chan struct{}
+	applied uint64
+}
+
+func (h *schemaHeld) config() Config {
+	h.changed = make(chan struct{})
+	return Config{
+		Schema:     func() topology.SchemaState { h.mu.Lock(); defer h.mu.Unlock(); return h.state },
+		MapChanged: func() <-chan struct{} { h.mu.Lock(); defer h.mu.Unlock(); return h.changed },
+		Acknowledge: func(epoch uint64) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.applied = max(h.applied, epoch)
+		},
+	}
+}
+
+// set begins the next epoch, with these tables held.
+func (h *schemaHeld) set(tables ...string) (epoch uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state = topology.SchemaState{Epoch: h.state.Epoch + 1}
+	for _, name := range tables {
+		h.state.Holds = append(h.state.Holds, topology.Hold{ID: name, Tables: []topology.TableName{{Schema: "public", Name: name}}, Why: "a test"})
+	}
+	close(h.changed)
+	h.changed = make(chan struct{})
+	return h.state.Epoch
+}
+
+func (h *schemaHeld) hasApplied(epoch uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.applied >= epoch
+}
+
+// TestATransactionGoesOnWithWhatItHasUsed: it is waited for, and waits for nobody who waits for it. Others wait.
+func TestATransactionGoesOnWithWhatItHasUsed(t *testing.T) {
+	held := &schemaHeld{}
+	w := newWorld(t, worldConfig{noPlain: true, config: held.config()})
+	statement := func(key int64) string { return fmt.Sprintf("UPDATE orders SET note = 'x' WHERE id = %d", key) }
+	here, there := w.key(t, 1, 0), w.key(t, 2, 0)
+	for name, ways := range map[string][2]func(c *rawClient, sql string) string{
+		"simple queries":        {saidToQuery, saidToQuery},
+		"the extended protocol": {saidToPipeline, saidToPipeline},
+		"both":                  {saidToPipeline, saidToQuery},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dialRaw(t, w.address, nil)
+			ways[0](c, "BEGIN")
+			ways[0](c, statement(here))
+			epoch := held.set("orders")
+			for _, key := range []int64{here, there, here} {
+				if said := ways[1](c, statement(key)); strings.Contains(said, "ERROR") {
+					t.Fatalf("in a transaction that has used it: %s", said)
+				}
+			}
+			other := dialRaw(t, w.address, nil)
+			waits := make(chan string, 1)
+			go func() { waits <- saidToQuery(other, statement(w.key(t, 2, 1))) }()
+			if held.hasApplied(epoch) {
+				t.Error("the router says that nobody uses the table")
+			}
+			ways[1](c, "COMMIT")
+			eventually(t, "nobody uses the table", func() bool { return held.hasApplied(epoch) })
+			select {
+			case said := <-waits:
+				t.Fatalf("somebody did not wait: %s", said)
+			default:
+			}
+			held.set()
+			if said := <-waits; !strings.Contains(said, "done UPDATE") {
+				t.Errorf("who waited: %s", said)
+			}
+		})
+	}
+}
+
+func saidToQuery(c *rawClient, sql string) string { return strings.Join(c.query(sql), "\n") }
+
+func saidToPipeline(c *rawClient, sql string) string {
+	return strings.Join(c.ask(pipeline(unnamed(sql), sync1)...), "\n")
+}
+
+// TestAHoldMeetsAPipeline: a unit that has been planned in part goes on, and one that failed or ended keeps nobody waiting.
+func TestAHoldMeetsAPipeline(t *testing.T) {
+	held := &schemaHeld{}
+	w := newWorld(t, worldConfig{noPlain: true, config: held.config()})
+	c := dialRaw(t, w.address, nil)
+	c.send(parse("", "SELECT note FROM orders WHERE id = $1"))
+	eventually(t, "the statement is planned", func() bool { return w.uses("orders") })
+	epoch := held.set("orders")
+	if said := strings.Join(c.ask(bind("", "", "1"), run(""), sync1), "\n"); !strings.Contains(said, "done SELECT") {
+		t.Errorf("the rest of a unit: %s", said)
+	}
+	eventually(t, "nobody uses the table", func() bool { return held.hasApplied(epoch) })
+	held.set()
+
+	c.query("BEGIN")
+	c.query("SELECT note FROM orders WHERE id = 1")
+	c.query("SELECT nosuch FROM orders WHERE id = 1")
+	epoch = held.set("orders")
+	eventually(t, "a transaction that has failed uses nothing", func() bool { return held.hasApplied(epoch) })
+	c.query("ROLLBACK")
+	held.set()
+}
+
+// uses says whether a session has said that it uses a table.
+func (w *world) uses(name string) bool {
+	return !w.server.isClear(topology.SchemaState{Holds: []topology.Hold{{Tables: []topology.TableName{{Schema: "public", Name: name}}}}})
+}
