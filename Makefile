@@ -70,6 +70,7 @@ bench: ## benchmarks, as ratios against peers measured in the same run
 	scripts/install-bench.sh
 	cd bench && go run ./cmd/ratios -benchtime $(BENCHTIME) -count $(BENCHCOUNT)
 	cd bench && go run ./cmd/wire -quick
+	cd bench && go run ./cmd/bulk -quick
 
 golden: ## regenerate the golden hash vectors with a real PostgreSQL
 	scripts/install.sh

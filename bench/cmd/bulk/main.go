@@ -28,6 +28,13 @@ import (
 )
 
 func main() {
+	if err := command(); err != nil {
+		fmt.Fprintln(os.Stderr, "bulk:", err)
+		os.Exit(1)
+	}
+}
+
+func command() error {
 	rows := flag.Int("rows", 1_000_000, "rows of a COPY")
 	shards := flag.Int("shards", 4, "shards behind the router")
 	rounds := flag.Int("rounds", 5, "rounds of a COPY; INSERTs have ten times as many")
@@ -38,10 +45,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *rows, *shards, *rounds); err != nil {
-		fmt.Fprintln(os.Stderr, "bulk:", err)
-		os.Exit(1)
-	}
+	return run(ctx, *rows, *shards, *rounds)
 }
 
 // target is somewhere that rows can go.
