@@ -15,11 +15,8 @@ import (
 // definitions lets the routers agree on changes of the schema, by way of etcd.
 type definitions struct{ node *node }
 
-const (
-	// routersPatience is how long a change waits for the other routers.
-	routersPatience = 5 * time.Second
-	lockUnavailable = "55P03"
-)
+// routersPatience is how long a change waits for the other routers.
+const routersPatience = 5 * time.Second
 
 // Hold implements [session.Definitions].
 func (d definitions) Hold(ctx context.Context, tables []topology.TableName, why string) (id string, release func(), refused *pgerr.Error) {
@@ -34,7 +31,7 @@ func (d definitions) Hold(ctx context.Context, tables []topology.TableName, why 
 	release = func() { d.release(id) }
 	if late := d.await(ctx, state.Epoch); late != "" {
 		release()
-		return "", nil, pgerr.New(lockUnavailable, "router %s still uses the tables", late).
+		return "", nil, pgerr.New(pgerr.LockNotAvailable, "router %s still uses the tables", late).
 			WithDetail("A statement that uses them is under way there, or the router has not heard that it must stop.").
 			WithHint("Try again when it has ended; cleave.sessions lists what is under way.")
 	}
@@ -44,7 +41,7 @@ func (d definitions) Hold(ctx context.Context, tables []topology.TableName, why 
 func notHeld(err error) *pgerr.Error {
 	var held *store.HeldError
 	if errors.As(err, &held) {
-		return pgerr.New(lockUnavailable, "the tables are being changed by somebody else").WithDetail("%s.", held).WithHint("Try again in a moment.")
+		return pgerr.New(pgerr.LockNotAvailable, "the tables are being changed by somebody else").WithDetail("%s.", held).WithHint("Try again in a moment.")
 	}
 	return pgerr.New(pgerr.CannotConnectNow, "the schema cannot be changed now").
 		WithDetail("The other routers could not be told: %s.", err).WithHint("Changes of tables that several shards have need etcd: 'cleave status' tells how it is.")
@@ -84,6 +81,21 @@ func (d definitions) mapVersion() uint64 {
 		return m.Version()
 	}
 	return 0
+}
+
+// Holding implements [session.Definitions].
+func (d definitions) Holding(ctx context.Context, id string) *pgerr.Error {
+	err := d.node.store.Holding(ctx, id)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrNotHeld):
+		return pgerr.New(pgerr.LockNotAvailable, "the tables are not held by this router any more").
+			WithDetail("Other routers have not heard of it for too long, and use the tables again.").WithHint("Nothing was changed. Try again.")
+	default:
+		return pgerr.New(pgerr.CannotConnectNow, "the schema cannot be changed now").
+			WithDetail("It cannot be told whether other routers keep off the tables: %s.", err).WithHint("Nothing was changed. 'cleave status' tells how etcd is.")
+	}
 }
 
 // Dropped implements [session.Definitions].

@@ -144,6 +144,7 @@ var sqlKinds = map[string]struct {
 	pgerr.UndefinedColumn:         {http.StatusBadRequest, api.CodeInvalid},
 	pgerr.InsufficientPrivilege:   {http.StatusForbidden, api.CodeForbidden},
 	pgerr.ObjectNotInPrerequisite: {http.StatusConflict, api.CodeConflict},
+	pgerr.LockNotAvailable:        {http.StatusConflict, api.CodeConflict},
 	pgerr.ConnectionFailure:       {http.StatusServiceUnavailable, api.CodeUnavailable},
 }
 

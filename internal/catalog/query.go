@@ -185,16 +185,16 @@ SELECT json_build_object(
 type answer struct {
 	Relations []struct {
 		plan.Relation
-		Place          int
-		Kind           letter
-		Reaches        []topology.TableName
-		Opaque         string
+		Place   int
+		Kind    letter
+		Reaches []topology.TableName
+		Opaque  string
 		// OpaqueAnywhere is one that was not declared to use the rows of one shard only.
 		OpaqueAnywhere       string
 		WritesOpaqueAnywhere string
-		WritesReach    []topology.TableName
-		WritesOpaque   string
-		SetsParameters bool
+		WritesReach          []topology.TableName
+		WritesOpaque         string
+		SetsParameters       bool
 	}
 	Functions []struct {
 		plan.Function

@@ -28,7 +28,7 @@ func (d *declaration) hold(ctx context.Context) error {
 		return err
 	}
 	if len(late) > 0 {
-		return pgerr.New(pgerr.ObjectNotInPrerequisite, "router %s has not stopped using the tables", strings.Join(late, ", ")).
+		return pgerr.New(pgerr.LockNotAvailable, "router %s has not stopped using the tables", strings.Join(late, ", ")).
 			WithDetail("A statement or a transaction that uses them is under way there, or the router has not heard that it must stop.").
 			WithHint("Try again when it has ended; cleave.sessions lists what is under way, 'cleave status' the routers.")
 	}

@@ -191,7 +191,7 @@ func checkAtRest(k *topology.Keyspace) error {
 func (d *declaration) lockOut(ctx context.Context) error {
 	if _, err := d.lock.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(declareLock)); err != nil {
 		var refused *pgconn.PgError
-		if errors.As(err, &refused) && refused.Code == "55P03" {
+		if errors.As(err, &refused) && refused.Code == pgerr.LockNotAvailable {
 			return pgerr.New(refused.Code, "other tables are being declared").WithHint("Try again in a moment.")
 		}
 		return err
@@ -443,7 +443,7 @@ func (d *declaration) removeNote(ctx context.Context) error {
 func asClientError(err error) *pgerr.Error {
 	var held *store.HeldError
 	if errors.As(err, &held) {
-		return pgerr.New("55P03", "a table is being changed by somebody else").WithDetail("%v", held).WithHint("Try again when that has ended.")
+		return pgerr.New(pgerr.LockNotAvailable, "a table is being changed by somebody else").WithDetail("%v", held).WithHint("Try again when that has ended.")
 	}
 	if errors.Is(err, store.ErrNotRegistered) {
 		return pgerr.New(pgerr.ObjectNotInPrerequisite, "this router has no record in etcd, so nobody would wait for it").

@@ -27,7 +27,7 @@ func TestARouterThatDoesNotStop(t *testing.T) {
 	slow := registerRouter(t, p.store, "slow")
 	before := p.follower.Map().Version()
 	_, err := p.ShardTables(t.Context(), sharding(t, "a", "id"))
-	if refused := refusal(t, pgerr.ObjectNotInPrerequisite, err, "with a slow router"); !strings.Contains(refused.Message, "slow") {
+	if refused := refusal(t, pgerr.LockNotAvailable, err, "with a slow router"); !strings.Contains(refused.Message, "slow") {
 		t.Errorf("refused with %+v", refused)
 	}
 	if state := schemaState(t, p); len(state.Holds) > 0 || p.follower.Map().Version() != before {

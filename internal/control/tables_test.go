@@ -581,7 +581,7 @@ func TestATableInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := p.ShardTables(t.Context(), sharding(t, "a", "id"))
-	refusal(t, "55P03", err, "a table with a writer")
+	refusal(t, pgerr.LockNotAvailable, err, "a table with a writer")
 	if _, err := writer.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}

@@ -92,6 +92,9 @@ func (w *walker) alterCommand(c *pgquery.AlterTableCmd) {
 	case pgquery.AlterTableType_AT_DropColumn, pgquery.AlterTableType_AT_AlterColumnType, pgquery.AlterTableType_AT_SetExpression,
 		pgquery.AlterTableType_AT_AddIdentity:
 		o.Columns = append(o.Columns, c.Name)
+	case pgquery.AlterTableType_AT_EnableTrig, pgquery.AlterTableType_AT_DisableTrig, pgquery.AlterTableType_AT_EnableAlwaysTrig,
+		pgquery.AlterTableType_AT_EnableReplicaTrig:
+		o.Triggers = append(o.Triggers, c.Name)
 	default: // their names say enough
 	}
 }

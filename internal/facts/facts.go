@@ -232,6 +232,8 @@ type Object struct {
 	// Columns are those that are dropped, renamed or get another type; Added those that come; Constraints what is asked of rows from
 	// now on, by unique indexes too.
 	Columns []string
+	// Triggers are those that are made, dropped, renamed, or switched on or off by name.
+	Triggers []string
 	// PasswordAt is the place behind which a role's password stands, counted from 1; 0: there is none.
 	PasswordAt  int
 	Added       []AddedColumn

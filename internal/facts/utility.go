@@ -178,6 +178,8 @@ func (w *walker) named(message proto.Message) {
 		w.password(s.Options)
 	case *pgquery.CreateStatsStmt:
 		w.name(qualified(s.Defnames))
+	case *pgquery.CreateTrigStmt:
+		w.out.Object.Triggers = []string{s.Trigname}
 	case *pgquery.CreatePublicationStmt:
 		o.AllTables = s.ForAllTables || wholeSchemas(s.Pubobjects)
 	case *pgquery.AlterPublicationStmt:
@@ -248,6 +250,9 @@ func (w *walker) rename(s *pgquery.RenameStmt) {
 	if s.RenameType == pgquery.ObjectType_OBJECT_COLUMN {
 		w.out.Object.Columns = []string{s.Subname}
 	}
+	if s.RenameType == pgquery.ObjectType_OBJECT_TRIGGER {
+		w.out.Object.Triggers = []string{s.Subname, s.Newname}
+	}
 	if s.RenameType == pgquery.ObjectType_OBJECT_SCHEMA {
 		w.name("", s.Subname)
 		w.name("", s.Newname)
@@ -299,6 +304,9 @@ func (w *walker) listed(kind pgquery.ObjectType, parts []string) {
 	case pgquery.ObjectType_OBJECT_COLUMN, pgquery.ObjectType_OBJECT_TRIGGER, pgquery.ObjectType_OBJECT_RULE,
 		pgquery.ObjectType_OBJECT_POLICY, pgquery.ObjectType_OBJECT_TABCONSTRAINT:
 		w.subject(withoutLast(parts))
+		if kind == pgquery.ObjectType_OBJECT_TRIGGER {
+			w.out.Object.Triggers = append(w.out.Object.Triggers, parts[len(parts)-1])
+		}
 	default:
 		if len(parts) > 0 {
 			w.name(strings.Join(withoutLast(parts), "."), parts[len(parts)-1])

@@ -63,6 +63,7 @@ const (
 	TooManyConnections        = "53300"
 	ProgramLimitExceeded      = "54000"
 	ObjectNotInPrerequisite   = "55000"
+	LockNotAvailable          = "55P03"
 	QueryCanceled             = "57014"
 	AdminShutdown             = "57P01"
 	CrashShutdown             = "57P02"

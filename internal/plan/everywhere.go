@@ -77,6 +77,7 @@ func (d *definition) onDeclared() {
 
 // changeDeclared sees whether a declared table can be changed in this way.
 func (d *definition) changeDeclared(r *resolved) {
+	d.keepGuards(r)
 	switch d.s.Kind {
 	case "AlterTableStmt":
 		d.alterDeclared(r)
@@ -97,6 +98,20 @@ func (d *definition) changeDeclared(r *resolved) {
 		"ClusterStmt", "ReindexStmt", "SecLabelStmt":
 	default:
 		d.refuseChange(r, "")
+	}
+}
+
+// guardPrefix begins the names of the triggers that the router has put on declared tables.
+const guardPrefix = "cleave_"
+
+// keepGuards refuses what would take away, replace or switch off what keeps rows off shards that do not own them.
+func (d *definition) keepGuards(r *resolved) {
+	for _, trigger := range d.s.Object.Triggers {
+		if strings.HasPrefix(trigger, guardPrefix) {
+			d.out.refuse("guard-trigger", pgerr.New(pgerr.FeatureNotSupported, "trigger %q of %s belongs to the router", trigger, r.title()).
+				WithDetail("Names that begin with %s are those of the triggers that keep rows off shards which do not own them.", guardPrefix).
+				WithHint("Leave it as it is, and choose another name for one of your own."))
+		}
 	}
 }
 

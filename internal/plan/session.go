@@ -65,6 +65,7 @@ func planSet(p *planner, s *facts.Statement, out *Statement) {
 		if setting.Default {
 			out.Command = ResetVariable
 		}
+		p.keepTriggersOn(out, setting.Name, setting.Values)
 		if setting.Default && setting.Name == "all" {
 			out.Command = ResetAll
 			return
@@ -73,6 +74,19 @@ func planSet(p *planner, s *facts.Statement, out *Statement) {
 			Name: setting.Name, Local: setting.Local, Default: setting.Default, SQL: setting.SQL, Values: setting.Values,
 		})
 	}
+}
+
+// triggersParameter says whether ordinary triggers fire.
+const triggersParameter = "session_replication_role"
+
+// keepTriggersOn refuses to switch ordinary triggers off for a session: guards are among them.
+func (p *planner) keepTriggersOn(out *Statement, parameter string, values []string) {
+	if parameter != triggersParameter || !p.declared || len(values) != 1 || !strings.EqualFold(values[0], "replica") {
+		return
+	}
+	out.refuse("triggers-off", pgerr.New(pgerr.FeatureNotSupported, "%s = replica is not supported while there are sharded or reference tables", triggersParameter).
+		WithDetail("It switches triggers off, those among them that keep rows off shards which do not own them.").
+		WithHint("ALTER TABLE … DISABLE TRIGGER name switches off a trigger of your own."))
 }
 
 // planShow plans SHOW.

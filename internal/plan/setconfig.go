@@ -12,7 +12,7 @@ import (
 // it has, or how its answers are to be read. So are all whose names begin with the router's.
 var routersOwn = []string{
 	"search_path", "role", "session_authorization", "client_encoding", "timezone", "datestyle", "intervalstyle",
-	"standard_conforming_strings", "transform_null_equals",
+	"standard_conforming_strings", "transform_null_equals", triggersParameter,
 }
 
 // mustBeKnown says whether the router has to know the value of a parameter.
@@ -27,6 +27,7 @@ func (v *survey) setConfig(c facts.Call) {
 	v.p.plan.Uncacheable = true
 	if setting, told := settingOf(c); told && v.setsAlone() {
 		v.out.Settings = append(v.out.Settings, setting)
+		v.p.keepTriggersOn(v.out, setting.Name, setting.Values)
 		return
 	}
 	v.out.Pin = pinSetConfig

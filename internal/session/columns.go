@@ -65,7 +65,7 @@ func (s *session) noteColumns(message []byte) error {
 // columnsHold returns the statement to run for a Bind: the client's, or another one just like it if it is told the new columns now. It
 // fails if the client counts on columns that are no more.
 func (s *session) columnsHold(st *statement, portal []byte) (*statement, *pgerr.Error) {
-	if st.told == "" || st.toldUnder == st.planned {
+	if only := st.single(); st.told == "" || st.toldUnder == st.planned || only != nil && len(only.Virtual) > 0 { // the router's own views do not change
 		return st, nil
 	}
 	if s.in.describesNext(s.server.config.MaxMessage, portal) {

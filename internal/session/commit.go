@@ -116,9 +116,9 @@ func (s *session) releaseLegs() {
 func (s *session) commitLegs() *pgerr.Error {
 	legs := s.allLegs()
 	last, others, readers := s.divideLegs(legs)
-	var refused *pgerr.Error
+	refused := s.stillHolds()
 	switch {
-	case last == nil:
+	case refused != nil, last == nil:
 	case len(others) == 0:
 		refused = s.commitOne(last)
 	default:

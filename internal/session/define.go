@@ -16,6 +16,8 @@ type Definitions interface {
 	// Hold keeps statements of all routers off tables until release is called, and returns when none is under way any more. The id
 	// is what the hold is known by in the schema's state.
 	Hold(ctx context.Context, tables []topology.TableName, why string) (id string, release func(), refused *pgerr.Error)
+	// Holding fails if the hold is there no more, so that others may be using the tables. It is asked before a change is made permanent.
+	Holding(ctx context.Context, id string) *pgerr.Error
 	// Dropped takes tables that no shard has any more out of the shard map.
 	Dropped(ctx context.Context, tables []topology.TableName) *pgerr.Error
 	// Changed tells all routers that the schema has changed, and returns when they know, or are late.
@@ -104,6 +106,7 @@ func (s *session) defineOn(st *plan.Statement, text string, legs []*leg) (string
 	for _, l := range legs {
 		l.wrote = true
 	}
+	limitLocks(st, legs, "0", lockPatience)
 	s.notices = true
 	first := s.tellLegs(legs[:1], always(text))[0]
 	s.notices = false
@@ -125,8 +128,24 @@ func (s *session) defineOn(st *plan.Statement, text string, legs []*leg) (string
 			others[i].pending.add(line{sql: "RELEASE SAVEPOINT " + passOverSavepoint, kind: lineSet})
 		}
 	}
+	limitLocks(st, legs, lockPatience, "0")
 	s.defined(st)
 	return first.tag, nil
+}
+
+// lockPatience is how long a definition that keeps everybody off its tables waits for those who have them locked and whom no router
+// waits for: clients past the routers. It is the time that routers have, and no round one, so that a client's own is told from it.
+const lockPatience = "5001ms"
+
+// limitLocks sets how long shards wait for a lock from what it was to something else, for a definition that keeps others waiting. A
+// client that has said how long it waits itself is taken at its word.
+func limitLocks(st *plan.Statement, legs []*leg, from, to string) {
+	if len(st.Holds) == 0 {
+		return
+	}
+	for _, l := range legs {
+		l.pending.add(line{sql: "SELECT pg_catalog.set_config('lock_timeout', '" + to + "', true) WHERE pg_catalog.current_setting('lock_timeout') = '" + from + "'"})
+	}
 }
 
 const passOverSavepoint = "cleave_pass_over"
@@ -213,6 +232,16 @@ type tableHold struct {
 	id      string
 	tables  []topology.TableName
 	release func()
+}
+
+// stillHolds fails if somebody has taken tables from this session that its transaction has changed.
+func (s *session) stillHolds() *pgerr.Error {
+	for _, h := range s.holds {
+		if refused := s.server.config.Definitions.Holding(s.ctx, h.id); refused != nil {
+			return refused
+		}
+	}
+	return nil
 }
 
 // holdsItself says whether a hold is the session's own.

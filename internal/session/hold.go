@@ -123,7 +123,7 @@ func (s *session) forgetUnit() {
 // this session anyway.
 func (s *session) holdOn(p *planned) (topology.Hold, bool) {
 	for _, hold := range s.view.schema.Holds {
-		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) {
+		if !s.holdsItself(hold.ID) && p.usesOneOf(hold) && !s.isWaitedFor(hold) {
 			return hold, true
 		}
 	}
@@ -164,15 +164,12 @@ func (s *session) awaitRelease(hold topology.Hold) *pgerr.Error {
 			if waiting.Err() == context.Canceled && s.ctx.Err() == nil {
 				return pgerr.New(pgerr.QueryCanceled, "canceling statement due to user request")
 			}
-			return pgerr.New(lockNotAvailable, "the tables of the statement are being changed").
+			return pgerr.New(pgerr.LockNotAvailable, "the tables of the statement are being changed").
 				WithDetail("%s has held them since %s, and the router waited %s for it to end.", hold.Why, hold.Since.Format(time.TimeOnly), s.server.config.HoldTimeout.Round(time.Second)).
 				WithHint("Try again.")
 		}
 	}
 }
-
-// lockNotAvailable is PostgreSQL's SQLSTATE for a lock that could not be had in time.
-const lockNotAvailable = "55P03"
 
 // acknowledge tells which state of the schema this router goes by, as soon as nothing runs any more that must not under it.
 func (s *Server) acknowledge(ctx context.Context) {

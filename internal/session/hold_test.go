@@ -124,3 +124,69 @@ func TestAHoldMeetsAPipeline(t *testing.T) {
 func (w *world) uses(name string) bool {
 	return !w.server.isClear(topology.SchemaState{Holds: []topology.Hold{{Tables: []topology.TableName{{Schema: "public", Name: name}}}}})
 }
+
+// TestADefinitionGivesUp: somebody past the routers has the table locked, so that a definition would keep all others waiting.
+func TestADefinitionGivesUp(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	c, past := dialRaw(t, w.address, nil), w.onShard(t, 2)
+	execute(t, past, "BEGIN")
+	execute(t, past, "LOCK TABLE orders IN ACCESS SHARE MODE")
+	for _, own := range []string{"", "100ms"} {
+		if own != "" {
+			c.query("SET lock_timeout = '" + own + "'")
+		}
+		if said := saidToQuery(c, "ALTER TABLE orders ADD COLUMN more int"); !strings.Contains(said, "ERROR 55P03") {
+			t.Errorf("with a limit of %q: %s", own, said)
+		}
+	}
+	w.sameShapes(t)
+	w.nothingPrepared(t)
+	execute(t, past, "ROLLBACK")
+	for _, own := range []string{"0", "100ms", "5s"} {
+		c.query("BEGIN")
+		c.query("SET LOCAL lock_timeout = '" + own + "'")
+		if said := saidToQuery(c, "ALTER TABLE orders ADD COLUMN more int"); strings.Contains(said, "ERROR") {
+			t.Error(said)
+		}
+		for _, key := range []int64{w.key(t, 1, 0), w.key(t, 2, 0)} {
+			sql := fmt.Sprintf("SELECT current_setting('lock_timeout') FROM (SELECT count(*) FROM orders WHERE id = %d) AS rows", key)
+			if said := saidToQuery(c, sql); !strings.Contains(said, fmt.Sprintf("row %q", own)) {
+				t.Errorf("the limit was %s: %s", own, said)
+			}
+		}
+		c.query("ROLLBACK")
+	}
+}
+
+// TestWhoWaitedGoesByTheNewMap: a statement that had to wait until its table was declared is routed anew, EXECUTE too.
+func TestWhoWaitedGoesByTheNewMap(t *testing.T) {
+	held := &schemaHeld{}
+	w := newWorld(t, worldConfig{noPlain: true, config: held.config(), setUp: []string{"CREATE TABLE later (id bigint PRIMARY KEY)", "INSERT INTO later VALUES (1)"}})
+	for name, sql := range map[string]string{"a query": "SELECT id FROM later WHERE id = 1", "EXECUTE": "EXECUTE one (1)"} {
+		c := dialRaw(t, w.address, nil)
+		c.query("PREPARE one (bigint) AS SELECT id FROM later WHERE id = $1")
+		epoch := held.set("later")
+		eventually(t, "nobody uses the table", func() bool { return held.hasApplied(epoch) })
+		waits := make(chan string, 1)
+		go func() { waits <- saidToQuery(c, sql) }()
+		eventually(t, "it waits", func() bool { return w.waits(c.pid) })
+		w.publish(must[*topology.Map](t)(w.published.Load().Next(topology.SetTable(topology.TableSpec{
+			Name: "public.later", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"},
+		}))))
+		held.set()
+		if said := <-waits; !strings.Contains(said, `row "1"`) {
+			t.Errorf("%s: %s", name, said)
+		}
+		w.publish(must[*topology.Map](t)(w.published.Load().Next(topology.DropTable("public.later"))))
+	}
+}
+
+// waits says whether a client waits for something that others have to do.
+func (w *world) waits(pid uint32) bool {
+	for _, info := range w.server.Sessions() {
+		if info.Number == pid {
+			return info.Waiting
+		}
+	}
+	return false
+}

@@ -14,7 +14,8 @@ import (
 func (s *session) numberRows(st *plan.Statement, src source) ([]edit, *pgerr.Error) {
 	found, ok := findRows(src.wholeText(), s.standardConforming(), st.Route.ValuesAt)
 	if !ok || len(found.rows) == 0 || found.columnsEnd < 0 {
-		return nil, pgerr.New(pgerr.InternalError, "the rows of the INSERT could not be told apart")
+		return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of INSERT into reference table %s is not supported", st.Route.Table).
+			WithDetail("It leaves numbers to a sequence, and where they have to be written cannot be told.").WithHint("Write VALUES right behind the list of columns.")
 	}
 	edits := make([]edit, len(found.rows)+1)
 	edits[0] = edit{start: found.columnsEnd, end: found.columnsEnd}

@@ -101,10 +101,20 @@ func (s *session) planNow(text []byte) (*planned, *pgerr.Error) {
 			return nil, refused
 		}
 	}
-	if s.tx.view != nil && s.tx.view.tables != s.view.tables && !p.declaredAlike(s.tx.view.m, s.view.m) {
-		return nil, tablesChanged
+	return p, s.staysInView(p)
+}
+
+// staysInView refuses a plan of tables that are other ones than under the map that the transaction goes by. One that has run nothing
+// yet goes by the newer map.
+func (s *session) staysInView(p *planned) *pgerr.Error {
+	if s.tx.view == nil || s.tx.view.tables == s.view.tables || p.declaredAlike(s.tx.view.m, s.view.m) {
+		return nil
 	}
-	return p, nil
+	if s.backend != nil || s.isSpread() || len(s.ops) > 0 {
+		return tablesChanged
+	}
+	s.tx.view = s.view
+	return nil
 }
 
 // onlyReads says whether it provably changes nothing.

@@ -507,8 +507,9 @@ func (s *session) argumentValue(part *plan.KeyPart, src source) (key.Value, bind
 	return s.keyValue(&inner, *src.outer)
 }
 
-// classDataException begins the SQLSTATEs of values that a type does not have.
-const classDataException = "22"
+// classDataException begins the SQLSTATEs of values that a type does not have; cannotCoerce says that no value of the one type is one of
+// the other.
+const classDataException, cannotCoerce = "22", "42846"
 
 // askValue lets a shard say what a value becomes, under the session's settings.
 func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []byte) (key.Value, binding.Outcome, *pgerr.Error) {
@@ -532,7 +533,7 @@ func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []
 		return key.Value{}, 0, refused
 	}
 	if a.failure != nil {
-		if strings.HasPrefix(a.failure.Code, classDataException) {
+		if strings.HasPrefix(a.failure.Code, classDataException) || a.failure.Code == cannotCoerce {
 			return key.Value{}, binding.AnyShard, nil // the value is wrong, and every shard says so
 		}
 		return key.Value{}, 0, a.failure.PGError() // cancelled, out of time: nobody knows where the statement belongs

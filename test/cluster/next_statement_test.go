@@ -67,7 +67,7 @@ func expect(t *testing.T, conn *pgx.Conn, query, want string) {
 // tried twice.
 func TestTheNextStatementSeesIt(t *testing.T) {
 	c := cluster.StartRouters(t, 3, 2)
-	const rounds = 12
+	const rounds = 8
 	a, b := c.Routers[0].Dial(t), c.Routers[1].Dial(t)
 	for round := range rounds {
 		if round%2 == 1 {

@@ -275,19 +275,23 @@ func (c *client) encode(param param, p pass) (format int16, value []byte, err er
 
 // decode reads a text into a Go value that can be encoded again, infinite times among them.
 func (c *client) decode(t *pgtype.Type, text []byte) (any, error) {
-	var err error
 	switch t.OID {
 	case pgtype.DateOID:
-		var date pgtype.Date
-		err = c.types.Scan(t.OID, pgtype.TextFormatCode, text, &date)
-		return date, err
+		return scan[pgtype.Date](c, t, text)
+	case pgtype.DateArrayOID:
+		return scan[[]pgtype.Date](c, t, text)
 	case pgtype.TimestamptzOID:
-		var at pgtype.Timestamptz
-		err = c.types.Scan(t.OID, pgtype.TextFormatCode, text, &at)
-		return at, err
+		return scan[pgtype.Timestamptz](c, t, text)
+	case pgtype.TimestamptzArrayOID:
+		return scan[[]pgtype.Timestamptz](c, t, text)
 	default:
 		return t.Codec.DecodeValue(c.types, t.OID, pgtype.TextFormatCode, text)
 	}
+}
+
+func scan[T any](c *client, t *pgtype.Type, text []byte) (value T, err error) {
+	err = c.types.Scan(t.OID, pgtype.TextFormatCode, text, &value)
+	return value, err
 }
 
 // sendPipeline sends each line as a statement of its own, with a Sync at the end and at every line "-- sync".

@@ -3,6 +3,7 @@ package differential_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -135,16 +136,17 @@ func (r *run) step(st step) error {
 		return err
 	}
 	st.text = strings.ReplaceAll(st.text, schemaPlace, r.schema)
+	st.refused = strings.ReplaceAll(st.refused, schemaPlace, r.schema)
 	switch {
 	case st.end:
 		t.close()
 		delete(r.sessions, st.session)
 		return nil
-	case st.routerOnly:
+	case st.routerOnly, st.answered:
 		if !r.isRouter {
 			return nil
 		}
-		return t.router.simple(st.text)
+		return r.alone(t, st)
 	case st.isRefused(r.how):
 		if !r.isRouter {
 			return nil
@@ -152,6 +154,15 @@ func (r *run) step(st step) error {
 		return r.refusal(t, st)
 	}
 	return r.compare(t, st)
+}
+
+// alone runs a step on the router, where it must succeed.
+func (r *run) alone(t *twins, st step) error {
+	lines, err := t.router.run(st, r.how)
+	if err == nil && slices.ContainsFunc(lines, isError) {
+		r.problem(st, "it must succeed, but the answer is:\n"+excerpt(lines, 0))
+	}
+	return err
 }
 
 func (r *run) compare(t *twins, st step) error {
@@ -165,6 +176,9 @@ func (r *run) compare(t *twins, st step) error {
 	if err != nil {
 		return fmt.Errorf("the plain server: %w after %q", err, want)
 	}
+	if unexpected := st.unexpected(want, r.isRouter); unexpected != "" {
+		r.problem(st, "the plain server was not to answer: "+unexpected)
+	}
 	got, err := t.router.run(st, r.how)
 	if err != nil {
 		return fmt.Errorf("the router: %w after %q", err, got)
@@ -172,6 +186,13 @@ func (r *run) compare(t *twins, st step) error {
 	if st.unordered {
 		sortRows(want)
 		sortRows(got)
+	}
+	if st.late {
+		got = slices.DeleteFunc(got, isAcknowledgement)
+	}
+	if st.elsewhere {
+		forgetPlace(want)
+		forgetPlace(got)
 	}
 	if difference := firstDifference(want, got); difference != "" {
 		if refusalIn(got) != "" && refusalIn(want) == "" {
@@ -182,6 +203,21 @@ func (r *run) compare(t *twins, st step) error {
 	}
 	r.count.equal++
 	return nil
+}
+
+// unexpected is an error that a shape did not announce, or the lack of one that it did: a statement that is merely wrong would have
+// equal answers too. What fails because a refusal came before it does so only if there was one.
+func (st *step) unexpected(lines []string, refuses bool) string {
+	at := slices.IndexFunc(lines, isError)
+	switch {
+	case !st.isShape:
+		return ""
+	case at < 0 && len(st.fails) > 0 && st.each == "" && refuses:
+		return lines[len(lines)-1]
+	case at >= 0 && !slices.ContainsFunc(st.fails, func(code string) bool { return strings.HasPrefix(lines[at], "error ERROR "+code+" ") }):
+		return lines[at]
+	}
+	return ""
 }
 
 // refusal runs a step on the router, which must refuse it. If that spoils a transaction, the plain server's is spoilt too.
@@ -257,11 +293,24 @@ func acknowledgements(lines []string) int {
 		switch {
 		case isError(line):
 			return i
-		case line != "ParseComplete" && line != "BindComplete" && line != "NoData" && !strings.HasPrefix(line, "columns "):
+		case !isAcknowledgement(line):
 			return 0
 		}
 	}
 	return 0
+}
+
+func isAcknowledgement(line string) bool {
+	return line == "ParseComplete" || line == "BindComplete" || line == "NoData" || strings.HasPrefix(line, "columns ") || strings.HasPrefix(line, "copy in ")
+}
+
+var errorPlace = regexp.MustCompile(`^(error \S+ \S+) at \d+`)
+
+// forgetPlace takes the places out of errors.
+func forgetPlace(lines []string) {
+	for i := range lines {
+		lines[i] = errorPlace.ReplaceAllString(lines[i], "$1")
+	}
 }
 
 func isError(line string) bool { return strings.HasPrefix(line, "error ") }

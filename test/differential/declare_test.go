@@ -9,8 +9,8 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 )
 
-// seed of every keyspace by hash: the same keys are on the same shards in every run.
-const seed = "1"
+// seed of every keyspace by hash: the same keys are on the same shards in every run, and of every kind some are on each.
+const seed = "19"
 
 // tables are made for each kind of key: orders, items and loaded have their rows by key, country is the same everywhere.
 const tables = `
@@ -34,9 +34,11 @@ func (p pair) declare(ctx context.Context, schema string, k keyType) (*cast, err
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range []*client{t.plain, t.router} {
-		if err := c.simple(made.text); err != nil {
-			return nil, err
+	for statement := range strings.SplitSeq(strings.TrimSpace(made.text), ";\n") {
+		for _, c := range []*client{t.plain, t.router} {
+			if err := c.simple(statement); err != nil {
+				return nil, err
+			}
 		}
 	}
 	places := make([]string, len(k.samples))
@@ -66,7 +68,7 @@ func (p pair) shard(ctx context.Context, router *client, schema string, k keyTyp
 	for _, table := range []string{"orders", "items", "loaded"} {
 		list = append(list, fmt.Sprintf("%s.%s(%s)", schema, table, strings.Join(names, ", ")))
 	}
-	how := fmt.Sprintf("keyspace => '%s', strategy => 'range', split_at => '%s'", schema, k.splitAt)
+	how := fmt.Sprintf("strategy => 'range', split_at => '%s'", k.splitAt)
 	if k.splitAt == "" {
 		if _, err := p.api.CreateKeyspace(ctx, api.CreateKeyspace{Name: schema, Key: types, Seed: seed}); err != nil {
 			return err

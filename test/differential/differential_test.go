@@ -16,12 +16,26 @@
 //	-- close: s            and closed
 //	-- rows: 2             rows are fetched from the portal two at a time
 //	-- data: 1,one         a line for COPY FROM STDIN; "-- nodata" for none, "-- copyfail: why" cuts it short
+//	-- late                the router may find an error when the statement runs, instead of when it is parsed
+//	-- elsewhere           or at another place of the text
+//	-- from: copy …        COPY FROM STDIN gets the data that this statement gives on the plain server
 //	-- wait                for a notification
 //	-- empty               a statement without any text
 //	-- unordered           rows may come in any order
 //	-- router              a statement that the router alone gets, and that must succeed
-//	-- expect: refused     the router must refuse it, and the plain server does not get it; "refused extended" says that
-//	                       of the extended protocol alone
+//	-- expect: refused: w  the router must refuse it, with the words w in its message or detail, and the plain server does not get
+//	                       it; "refused simple" and "refused extended" say that of one protocol alone
+//	-- expect: answer      the router must answer it where a server fails; the plain server does not get it
+//
+// The statements in testdata/shapes have places for a key, and are run with every kind of key: shapes_test.go has the places,
+// keytypes_test.go the kinds of keys. They come one file after the other on the same tables, over the simple protocol and with binary
+// values, for some kinds with text too. Rows are compared as a set unless the statement ends in an ORDER BY. More directives:
+//
+//	-- each: sample        a step for each key of the kind, which is x; or for each spelling, whose key is stored in another form
+//	-- key: a              a parameter for each column of the key a; "? a" leaves its type open, "array a c" is an array of keys
+//	-- only: single        only for keys of one column; or composite, hash, range, or a kind's name or type; "-- not" for all others
+//	-- ordered             rows come in order although there is no ORDER BY, as those of an INSERT do
+//	-- fails: 23505        PostgreSQL answers with this SQLSTATE; it must succeed without that
 //
 // {schema} stands for the pass's schema. A refusal that is not written down fails the test, and so does one that is
 // written down and works. Start reading at compare_test.go.
@@ -32,6 +46,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/localpg"
@@ -108,7 +123,7 @@ func (p pair) runShapes(t *testing.T, total *count) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range keyTypes() {
+	for i, k := range keyTypes() {
 		t.Run(k.name, func(t *testing.T) {
 			schema := "s_" + k.name
 			c, err := p.declare(t.Context(), schema, k)
@@ -116,6 +131,10 @@ func (p pair) runShapes(t *testing.T, total *count) {
 				t.Fatal(err)
 			}
 			for _, how := range passes {
+				// Where a type is left open, the binary pass has texts too. So some kinds are enough for the pass with nothing else.
+				if how == textPass && i%3 > 0 && how != k.defines {
+					continue
+				}
 				t.Run(string(how), func(t *testing.T) { p.runCast(t, schema, c, shapes, how, total) })
 			}
 		})
@@ -125,6 +144,9 @@ func (p pair) runShapes(t *testing.T, total *count) {
 // runCast runs all shapes one after the other, each on what the one before has left.
 func (p pair) runCast(t *testing.T, schema string, c *cast, shapes []script, how pass, total *count) {
 	for _, shape := range shapes {
+		if strings.HasSuffix(shape.name, "definitions") && how != c.defines {
+			continue
+		}
 		s, err := c.script(shape)
 		if err != nil {
 			t.Fatal(err)

@@ -47,6 +47,14 @@ func TestDifferencesAreReported(t *testing.T) {
 		{name: "a notification", text: "listen x\n\n-- session: other\nselect pg_notify('x', current_setting('port'))\n\n-- session: main\n-- wait", want: "notification x"},
 		{name: "a parameter's type", text: "-- router\ncreate function g(bigint) returns int language sql as 'select 1'\n\ncreate function g(int) returns int language sql as 'select 1'\n\n" +
 			"-- router\ndrop function g(int)\n\n-- parse: s\nselect g($1)", want: "parameters 23"},
+		{name: "an answer to what a server fails at", text: "-- expect: answer\nselect 1"},
+		{name: "an answer that is none", text: "-- expect: answer\nselect 1/0", want: "it must succeed"},
+		{name: "a refusal in the simple protocol", text: "-- expect: refused simple: feature\n-- protocol: extended\nselect 1"},
+		{name: "binary data", text: "create table t (a int)\n\n-- router\ninsert into t values (7)\n\ncopy t to stdout (format binary)", want: "data"},
+		{name: "data in any order", text: "create table t (a int)\n\n-- router\ninsert into t values (0)\n\ninsert into t values (1), (2)\n\n-- router\nupdate t set a = a where a = 1\n\n" +
+			"-- router\ndelete from t where a = 0\n\n-- unordered\ncopy t to stdout (format binary)\n\n-- unordered\ncopy t to stdout"},
+		{name: "data from the plain server", text: "create table t (a int)\n\n-- from: copy (select 1) to stdout (format binary)\ncopy t from stdin (format binary)\n\n-- router\ninsert into t values (2)\n\n" +
+			"select * from t", want: "done SELECT 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, how := range []pass{simplePass, textPass, binaryPass} {
@@ -70,6 +78,79 @@ func TestDifferencesAreReported(t *testing.T) {
 func view(router, plain string) string {
 	return "-- router\ncreate view v as select " + router + "\n\ncreate or replace view w as select " + plain + "\n\n" +
 		"do $$ begin if to_regclass('v') is null then alter view w rename to v; end if; end $$\n\n"
+}
+
+// TestShapesMustSayThatTheyFail: a statement that is merely wrong has equal answers, and must not pass for that.
+func TestShapesMustSayThatTheyFail(t *testing.T) {
+	const failed = "error ERROR 42P01 at 5: why"
+	for _, c := range []struct {
+		step  step
+		lines []string
+		fine  bool
+	}{
+		{step{}, []string{failed, "ready I"}, true},
+		{step{isShape: true}, []string{"done SELECT 1", "ready I"}, true},
+		{step{isShape: true}, []string{failed, "ready I"}, false},
+		{step{isShape: true, fails: []string{"42P01"}}, []string{failed, "ready I"}, true},
+		{step{isShape: true, fails: []string{"42P02"}}, []string{failed, "ready I"}, false},
+		{step{isShape: true, fails: []string{"42P01"}}, []string{"done SELECT 1", "ready I"}, false},
+		{step{isShape: true, fails: []string{"42P01"}, each: "sample"}, []string{"done SELECT 1", "ready I"}, true},
+	} {
+		if unexpected := c.step.unexpected(c.lines, true); (unexpected == "") != c.fine {
+			t.Errorf("%+v, %q: %q", c.step, c.lines, unexpected)
+		}
+	}
+}
+
+func TestShapesAreFilledIn(t *testing.T) {
+	numbers, err := newCast(oneColumn("n", "bigint", "int8", []string{"1", "2", "3", "4", "5", "-6", "7"}, "+8"), strings.Fields("p p q q r r r"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, err := newCast(composite("p", [][]string{{"1", "a"}, {"2", "b"}, {"3", "c"}, {"4", "d"}, {"5", "it's"}, {"6", "f"}, {"7", "g"}}, nil), strings.Fields("p p q q r r r"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ shape, number, pair string }{
+		{"{columns}", "k bigint not null", "k bigint not null, j text not null"},
+		{"{types} {key} {key o}", "bigint k o.k", "bigint, text k, j o.k, o.j"},
+		{"{a} | {e} | {z} | {cast f}", "1 | 5 | 7 | (-6)::bigint", "1, 'a' | 5, 'it''s' | 7, 'g' | 6::bigint, 'f'::text"},
+		{"{$1} | {$2}", "$1 | $2", "$1, $2 | $3, $4"},
+		{"{= a} | {o = $2}", "k = 1 | o.k = $2", "k = 1 and j = 'a' | o.k = $3 and o.j = $4"},
+		{"{o = i} | {set c}", "o.k = i.k | k = 3", "o.k = i.k and o.j = i.j | k = 3, j = 'c'"},
+		{"{in a c} | {o in $1 $2}", "k in (1, 3) | o.k in ($1, $2)", "(k, j) in ((1, 'a'), (3, 'c')) | (o.k, o.j) in (($1, $2), ($3, $4))"},
+		{"{> a} | {o <= f} | {between a b}", "k > 1 | o.k <= -6 | k between 1 and 2", "k > 1 | o.k <= 6 | k between 1 and 2"},
+		{"{array a f}", `'{"1","-6"}'`, `'{"1","6"}'`},
+		{"{schema}.t '{}' '{NULL}'", "{schema}.t '{}' '{NULL}'", "{schema}.t '{}' '{NULL}'"},
+	} {
+		for _, filled := range []struct {
+			cast *cast
+			want string
+		}{{numbers, c.number}, {pairs, c.pair}} {
+			if got, err := filled.cast.fill(step{text: c.shape}); err != nil || got.text != filled.want {
+				t.Errorf("%s: %s, %v, want %s", c.shape, got.text, err, filled.want)
+			}
+		}
+	}
+	for _, wrong := range []string{"{nothing}", "{array y}", "{= some a}", "{$x}"} {
+		if got, err := numbers.fill(step{text: wrong}); err == nil {
+			t.Errorf("%s: %s", wrong, got.text)
+		}
+	}
+}
+
+func TestRowsOfShapesAreInOrderWhereTheStatementSaysSo(t *testing.T) {
+	for text, want := range map[string]bool{
+		"select 1 order by 1":          true,
+		"select 1":                     false,
+		"select (select 1 order by 1)": false,
+		"(select 1 order by 1) union (select 2) order by 1 limit 1": true,
+		"select row_number() over (order by id) from t":             false,
+	} {
+		if got := endsInOrder(text); got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
 }
 
 func TestScriptsWithMistakesAreRefused(t *testing.T) {

@@ -24,20 +24,24 @@ type step struct {
 	// protocol is simple, extended, pipeline, or empty for the pass's own.
 	protocol string
 	// refused is a part of what the router says when it refuses the step, which the plain server does not get then.
-	// refusedExtended: it does so in the extended protocol only.
-	refused         string
-	refusedExtended bool
-	// routerOnly: the plain server does not get it, and it must succeed.
-	routerOnly bool
+	// refusedIn is the only protocol in which it does so, simple or extended; empty for both.
+	refused, refusedIn string
+	// routerOnly: the plain server does not get it, and it must succeed. answered: the same, for what a plain server fails at.
+	routerOnly, answered bool
 	// unordered: rows may come in any order.
 	unordered bool
 	params    []param
 	// Of shapes: ordered says that rows come in order although the statement has no ORDER BY, each that there is a step for each
 	// key, only and not for which kinds of keys it is; keys are words about parameters.
-	ordered   bool
-	each      string
-	only, not []string
-	keys      [][]string
+	// fails are the SQLSTATEs that the plain server may answer with; without any it must succeed.
+	ordered bool
+	isShape bool
+	fails   []string
+	// late: the router may find an error later than the plain server, when the statement runs; elsewhere: at another place of the text.
+	late, elsewhere bool
+	each            string
+	only, not       []string
+	keys            [][]string
 	// copies: the statement is a COPY from the client, and data are its lines, or from is a COPY to the client that gives them on the
 	// plain server; failure cuts it short.
 	copies        bool
@@ -121,7 +125,10 @@ func parseScript(name, content string) (script, error) {
 
 // isRefused says whether a refusal is written down for this pass.
 func (st *step) isRefused(p pass) bool {
-	return st.refused != "" && (!st.refusedExtended || st.wire(p) != "simple")
+	if st.refusedIn != "" && (st.refusedIn == "simple") != (st.wire(p) == "simple") {
+		return false
+	}
+	return st.refused != ""
 }
 
 // wire is the protocol that is used in this pass: what has parameters or names cannot be said in the simple one.
@@ -185,6 +192,12 @@ func (st *step) apply(name, value string) error {
 		st.copies, st.from = true, value
 	case "ordered":
 		st.ordered = true
+	case "fails":
+		st.fails = strings.Fields(value)
+	case "late":
+		st.late = true
+	case "elsewhere":
+		st.elsewhere = true
 	case "each":
 		st.each = value
 	case "only":
@@ -217,13 +230,17 @@ func (st *step) apply(name, value string) error {
 	return nil
 }
 
-// expect reads "refused", or "refused extended", and a part of the reason.
+// expect reads "answer", or "refused", a protocol, and a part of the reason.
 func (st *step) expect(value string) error {
+	if st.answered = value == "answer"; st.answered {
+		return nil
+	}
 	what, reason, _ := strings.Cut(value, ": ")
-	st.refused, st.refusedExtended = reason, what == "refused extended"
+	what, st.refusedIn, _ = strings.Cut(what, " ")
+	st.refused = reason
 	switch {
-	case what != "refused" && !st.refusedExtended:
-		return fmt.Errorf("only a refusal can be expected, not %q", value)
+	case what != "refused" || st.refusedIn != "" && st.refusedIn != "simple" && st.refusedIn != "extended":
+		return fmt.Errorf("only a refusal or an answer can be expected, not %q", value)
 	case reason == "":
 		return errors.New("a refusal needs a part of what is said: refused: why")
 	}

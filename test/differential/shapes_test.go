@@ -29,7 +29,7 @@ import (
 //	{values 1, 'x'}    (5, 1, 'x'), (6, 1, 'x') …    a row for each sample
 //
 // The names of samples are those of [cast], and x in a step for each sample.
-var place = regexp.MustCompile(`\{[^{}]+\}`)
+var place = regexp.MustCompile(`\{[^{}A-Z]+\}`)
 
 // expand makes the steps for one kind of key of one shape: none if it is not meant for it, several if it is for each sample.
 func (c *cast) expand(st step) ([]step, error) {
@@ -85,6 +85,7 @@ func (c *cast) fill(st step) (step, error) {
 		params = append(params, more...)
 	}
 	st.params = append(params, st.params...)
+	st.isShape = true
 	st.unordered = !st.ordered && !endsInOrder(st.text)
 	return st, errors.Join(problems...)
 }
@@ -222,7 +223,13 @@ func (c *cast) operands(words []string) ([]string, error) {
 	case len(words) == 1:
 		return c.literals(sample), nil
 	}
-	return c.each(func(i int, k keyColumn) string { return k.literal(sample[i]) + "::" + k.sql }), nil
+	return c.each(func(i int, k keyColumn) string {
+		literal := k.literal(sample[i])
+		if strings.HasPrefix(literal, "-") { // a cast binds closer than a minus
+			literal = "(" + literal + ")"
+		}
+		return literal + "::" + k.sql
+	}), nil
 }
 
 func (c *cast) names(table string) []string {

@@ -1,7 +1,7 @@
 """The Mailman suite's web application (HyperKitty and Postorius), as Debian's packages have it, on the database that libpq's variables name.
 
-What a page would fetch from a mail server, a compiler of style sheets or a broker of tasks is switched off; models, migrations, commands, views and the
-queries behind them are the application's own.
+What a page would ask a mail server or a compiler of style sheets is switched off, and what it would find in a cache; models, migrations, commands,
+views and the queries behind them are the application's own.
 """
 
 import os
@@ -38,6 +38,8 @@ INSTALLED_APPS = [
     "allauth.account",
     "allauth.socialaccount",
 ]
+if "WITH_NOTES" in os.environ:  # an app that is added later
+    INSTALLED_APPS.append("notes")
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -99,7 +101,7 @@ ACCOUNT_EMAIL_VERIFICATION = "none"
 MAILMAN_REST_API_URL = "http://127.0.0.1:9"  # where nobody listens: there is no mail server
 MAILMAN_REST_API_USER = "nobody"
 MAILMAN_REST_API_PASS = "nothing"
-MAILMAN_ARCHIVER_KEY = "for tests only"
+MAILMAN_ARCHIVER_KEY = "for-tests"
 MAILMAN_ARCHIVER_FROM = ("127.0.0.1",)
 
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}  # so that every page asks the database
@@ -110,5 +112,5 @@ STATICFILES_FINDERS = [
     "compressor.finders.CompressorFinder",
 ]
 HAYSTACK_CONNECTIONS = {"default": {"ENGINE": "haystack.backends.simple_backend.SimpleEngine"}}
-Q_CLUSTER = {"orm": "default", "sync": True, "timeout": 300, "retry": 600}  # tasks run at once, in the same process
+Q_CLUSTER = {"orm": "default", "timeout": 300, "retry": 600, "bulk": 100, "poll": 0}  # tasks wait in a table
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"

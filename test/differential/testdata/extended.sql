@@ -138,7 +138,10 @@ select * from t where a = 1
 
 alter table t add column c int
 
+-- Where a server fails, since its plan must not change, the router prepares it again.
+
 -- bind: star
+-- expect: answer
 
 -- Settings change what a statement means.
 

@@ -57,6 +57,10 @@ select * from orders where user_id = -4
 
 select * from orders where user_id = - 4
 
+select * from orders where user_id = -4::bigint
+
+select * from orders where user_id = (-4)::bigint
+
 select * from orders where user_id = '7'
 
 select * from orders where user_id = 7::bigint
@@ -157,7 +161,7 @@ select * from orders where user_id = 'x'
 
 -- A number that is too large for the column's type is compared as numeric.
 
--- expect: refused
+-- expect: refused: the value of type numeric
 select * from orders where user_id = 99999999999999999999
 
 insert into orders (user_id, id) values ('x', 1)
@@ -174,9 +178,9 @@ selec * from orders where user_id = 1
 
 select * from orders where user_id = 1 and
 
--- Explained.
+-- Explained: the router says the route first, in every format but that of machines.
 
-explain (costs off) select * from orders where user_id = 1 and id = 1
+explain (costs off, format json) select * from orders where user_id = 1 and id = 1
 
 -- Parameters.
 
@@ -286,12 +290,12 @@ select * from (select 7 as user_id) as orders where user_id = 7
 
 create temporary table orders (user_id bigint, note text)
 
--- expect: refused
+-- expect: refused: it cannot be told which relation "orders" means
 insert into orders values (1, 'temporary'), (2, 'too')
 
 insert into pg_temp.orders values (1, 'temporary'), (2, 'too')
 
--- expect: refused
+-- expect: refused: it cannot be told which relation "orders" means
 select * from orders order by user_id
 
 select * from pg_temp.orders order by user_id

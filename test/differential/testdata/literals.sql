@@ -48,7 +48,7 @@ set standard_conforming_strings = off
 
 -- The router's grammar reads strings as they are by default.
 
--- expect: refused
+-- expect: refused: the router cannot read this statement
 select 'a\nb', 'it\'s', e'\\'
 
 reset standard_conforming_strings

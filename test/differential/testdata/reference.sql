@@ -1,4 +1,4 @@
--- Reference tables: the same on every shard. They are read for now, not written.
+-- Reference tables: the same on every shard. A write reaches all of them.
 
 create table country (code text primary key, name text)
 
@@ -40,7 +40,7 @@ update visit v set code = c.code from country c where c.code = v.code and v.pers
 
 delete from visit v using country c where c.code = v.code and v.person = 1
 
-explain (costs off) select * from country where code = 'x'
+explain (costs off, format json) select * from country where code = 'x'
 
 -- param: text fr
 select * from country where code = $1
@@ -55,20 +55,41 @@ select id from visit where person = 1
 
 commit
 
--- expect: refused
 insert into country values ('fr', 'France')
 
--- expect: refused
-update country set name = 'x'
+update country set name = 'x' returning *
 
--- expect: refused
+select * from country
+
 delete from country
 
--- expect: refused
 truncate country
 
--- expect: refused
 alter table country add column c int
 
--- expect: refused
 drop table country
+
+select * from country
+
+-- A write that every shard would do in its own way.
+
+create table moment (id int primary key, at timestamptz default now(), n int)
+
+-- router
+select cleave.reference_table('{schema}.moment')
+
+-- expect: refused: the default of column at
+insert into moment (id) values (1)
+
+-- expect: refused: function now
+insert into moment values (1, now(), 1)
+
+-- expect: refused: function random
+insert into moment values (1, null, random() * 10)
+
+-- expect: refused: The statement names a sharded table too
+insert into moment select person, null, 1 from visit
+
+insert into moment values (1, '2024-01-01 00:00:00+00', 1) returning id, n
+
+select id, n from moment

@@ -36,7 +36,7 @@ show timezone
 
 set time zone local
 
--- expect: refused
+-- expect: refused: this form of SET TIMEZONE
 set time zone interval '+02:30' hour to minute
 
 select '2024-07-01 12:00:00+00'::timestamptz

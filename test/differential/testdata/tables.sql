@@ -98,7 +98,7 @@ select nextval('s'), nextval('s')
 
 -- The session has no backend of its own between statements, so nobody remembers these.
 
--- expect: refused
+-- expect: refused: a value of this session's own backend
 select currval('s'), lastval()
 
 select setval('s', 10), nextval('s')

@@ -82,7 +82,7 @@ create temporary sequence s
 
 select nextval('s'), nextval('s')
 
--- expect: refused
+-- expect: refused: a value of this session's own backend
 select lastval()
 
 create temp table made as select * from t

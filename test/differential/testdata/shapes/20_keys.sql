@@ -60,7 +60,10 @@ select * from orders where not ({in a c})
 select * from orders where k = any ({array a c e})
 
 -- only: single
-select * from orders where k = any ({array a b z}) order by id, k
+select * from orders where k = any ({array a b}) order by id, k
+
+-- only: single
+select * from orders where k = any ({array a c z})
 
 -- only: single
 select * from orders where k = any ({array a c}::{types}[])
@@ -82,6 +85,10 @@ select * from orders where k = any (array[{a}, {c}]::{types}[])
 
 select * from orders where k = any ('{}')
 
+select * from orders where k = any ('{NULL}')
+
+select * from orders where k = any (null)
+
 -- only: single
 select * from orders where k <> all ({array a c e}::{types}[])
 
@@ -99,9 +106,7 @@ select * from orders where {between a b}
 
 select * from orders where {between b e}
 
-select * from orders where k not between {c} and {d}
-
--- not: composite composite_range
+select * from orders where not ({between c d})
 
 select * from orders where {> a} and {= c} order by id
 

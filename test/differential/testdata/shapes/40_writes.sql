@@ -6,8 +6,8 @@ insert into loaded values ({x}, 1, 'one', 1.005) returning *
 -- each: sample
 update loaded set note = note || '!' where {= x} returning *
 
--- each: sample
-insert into loaded ({key}, id) values ({x}, 1)
+-- fails: 23505
+insert into loaded ({key}, id) values ({a}, 1)
 
 -- each: sample
 -- key: x
@@ -16,9 +16,6 @@ insert into loaded ({key}, id, note) values ({$1}, 2, 'two')
 -- each: sample
 -- key: ? x
 insert into loaded ({key}, id, note) values ({$1}, 3, 'three') returning {key}, id
-
--- each: sample
-insert into loaded ({key}, id) values ({cast x}, 4)
 
 select * from loaded
 
@@ -89,40 +86,57 @@ insert into loaded ({key}, id, note) values ({a}, 8, upper('x')), ({c}, 8, (sele
 
 -- One row too many: nothing of it stays.
 
+-- fails: 23505
 insert into loaded ({key}, id) values ({a}, 9), ({c}, 9), ({e}, 1)
 
+-- fails: 23502
 insert into loaded ({key}, id) values ({a}, 9), ({c}, null)
 
+-- fails: 42601
+-- elsewhere
 insert into loaded ({key}, id) values ({a}, 9), ({c})
 
+-- fails: 42601
+-- late
+-- elsewhere
 insert into loaded ({key}, id) values ({a}, 9, 'x'), ({c}, 9, 'x')
 
+-- fails: 22003
+-- late
 insert into loaded ({key}, id, amount) values ({a}, 9, 1), ({c}, 9, 12345678.9)
 
 select * from loaded where id = 9
 
 -- Without a key.
 
+-- fails: 23502
 insert into loaded (id) values (1)
 
+-- fails: 23502
 insert into loaded default values
 
+-- fails: 23502
 -- only: single
 insert into loaded (k, id) values (null, 1)
 
+-- fails: 23502
 -- only: single
 insert into loaded (k, id) values ({a}, 10), (null, 10)
 
+-- fails: 23502
 -- only: single
 insert into loaded (k, id) values (default, 1)
 
+-- fails: 23502
 -- only: single
 -- param: ?
 insert into loaded (k, id) values ($1, 1)
 
+-- fails: 23502
 -- only: composite
 insert into loaded (k, j, id) values (1, null, 1)
 
+-- fails: 23502
 -- only: composite
 insert into loaded (k, id) values (1, 1)
 
@@ -137,8 +151,10 @@ insert into loaded as l values ({a}, 1, 'again', 9) on conflict ({key}, id) do u
 -- ordered
 insert into loaded as l values ({a}, 1, 'x', 9), ({c}, 1, 'y', 9), ({e}, 12, 'z', 9) on conflict ({key}, id) do update set note = excluded.note where l.id = 1 returning *
 
+-- fails: 21000
 insert into loaded as l ({key}, id) values ({a}, 1), ({a}, 1) on conflict ({key}, id) do update set note = 'twice'
 
+-- fails: 42P10
 insert into loaded values ({a}, 1) on conflict (note) do nothing
 
 -- From queries.
@@ -159,6 +175,7 @@ insert into loaded ({key}, id) select {e}, n from items where {= a}
 -- expect: refused: LIMIT
 insert into loaded ({key}, id) select {key}, id + 60 from orders where {in a c} limit 1
 
+-- fails: 23505
 insert into loaded ({key}, id) select {key}, id from orders where {in a c e}
 
 select * from loaded
@@ -197,10 +214,13 @@ update loaded set {set c} where {= a}
 
 update loaded set id = id where {= z}
 
+-- fails: 23505
 update loaded set id = 1 where {= a}
 
+-- fails: 23502
 update loaded set id = null where {in a c}
 
+-- fails: 22003
 update loaded set amount = 12345678.9 where {in a c e}
 
 -- DELETE.
@@ -255,6 +275,7 @@ select * from loaded
 
 insert into country values ('es', 'Spain'), ('pt', 'Portugal') returning *
 
+-- fails: 23505
 insert into country values ('es', 'Again')
 
 update country set name = upper(name) where code in ('es', 'pt')

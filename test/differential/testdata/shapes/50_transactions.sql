@@ -38,8 +38,10 @@ savepoint one
 
 insert into loaded ({key}, id) values ({c}, 3)
 
+-- fails: 23505
 insert into loaded ({key}, id) values ({a}, 3)
 
+-- fails: 25P02
 select 1 from loaded where {= e}
 
 rollback to one
@@ -50,10 +52,15 @@ savepoint two
 
 update loaded set note = 'y'
 
+savepoint three
+
+release three
+
 rollback to savepoint two
 
 release one
 
+-- fails: 3B001
 rollback to two
 
 rollback
@@ -86,10 +93,13 @@ begin
 
 insert into loaded ({key}, id) values ({a}, 6)
 
+-- fails: 23505
 insert into loaded ({key}, id) values ({c}, 6), ({c}, 6)
 
+-- fails: 25P02
 select * from loaded where {= a}
 
+-- fails: 25P02
 insert into loaded ({key}, id) values ({e}, 6)
 
 commit
@@ -103,6 +113,7 @@ insert into loaded ({key}, id) values ({a}, 7)
 -- expect: refused: ORDER BY
 select * from loaded where {in a c} order by id
 
+-- fails: 25P02
 select * from loaded where {= a}
 
 rollback
@@ -128,6 +139,7 @@ begin read only
 
 select * from loaded where {in a c e}
 
+-- fails: 25006
 insert into loaded ({key}, id) values ({c}, 8)
 
 rollback
@@ -165,6 +177,7 @@ select * from loaded
 -- protocol: simple
 insert into loaded ({key}, id) values ({a}, 10); insert into loaded ({key}, id) values ({c}, 10); select * from loaded where {= a} order by id
 
+-- fails: 23505
 -- protocol: simple
 insert into loaded ({key}, id) values ({a}, 11); insert into loaded ({key}, id) values ({c}, 10); select 1
 
@@ -173,6 +186,7 @@ select * from loaded where id = 11
 -- protocol: simple
 begin; insert into loaded ({key}, id) values ({a}, 12); insert into loaded ({key}, id) values ({e}, 12); commit; select * from loaded where {= e} order by id
 
+-- fails: 22012
 -- protocol: simple
 update loaded set note = 'z' where {= a}; select 1 / 0; update loaded set note = 'z' where {= c}
 
@@ -187,12 +201,14 @@ insert into loaded ({key}, id) values ({$1}, 20)
 insert into loaded ({key}, id) values ({$1}, 21)
 select id from loaded where {= $1} order by id
 
+-- fails: 23505
 -- protocol: pipeline
 -- key: a
 insert into loaded ({key}, id) values ({$1}, 22)
 insert into loaded ({key}, id) values ({$1}, 22)
 select id from loaded where {= $1} order by id
 
+-- fails: 23505
 -- protocol: pipeline
 -- key: c
 insert into loaded ({key}, id) values ({$1}, 23)

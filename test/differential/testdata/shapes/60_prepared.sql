@@ -34,12 +34,17 @@ execute add_one ({a})
 
 execute add_one ({c})
 
+-- fails: 23505
 execute add_one ({a})
 
 prepare add_some as insert into loaded ({key}, id) values ({$1}, 2), ({$2}, 3)
 
-execute add_some ({a}, {c})
+execute add_some ({a}, {b})
 
+-- fails: 23505
+execute add_some ({a}, {b})
+
+-- expect: refused: EXECUTE over several shards
 execute add_some ({a}, {c})
 
 prepare sorted as select * from orders where {in $1 $2} order by id, k
@@ -55,11 +60,13 @@ execute sorted ({a}, null)
 -- only: single
 execute by_keys (null, null)
 
+-- fails: 23502
 -- only: single
 execute add_one (null)
 
 deallocate all
 
+-- fails: 26000
 execute by_keys ({a}, {c})
 
 -- By the protocol.
@@ -108,6 +115,7 @@ select id, note from orders where {in $1 $2}
 
 -- parse: s
 -- only: single
+-- key: array a
 select id, note from orders where k = any ($1)
 
 -- bind: s
@@ -126,6 +134,18 @@ select id, note from orders where k = any ($1)
 -- only: single
 
 -- parse: s
+-- only: single
+select id from orders where k = any ($1)
+
+-- bind: s
+-- only: single
+-- not: varchar
+-- key: array a c e
+
+-- close: s
+-- only: single
+
+-- parse: s
 insert into loaded ({key}, id, note) values ({$1}, 4, 'x'), ({$2}, 4, 'y') returning *
 
 -- bind: s
@@ -133,6 +153,7 @@ insert into loaded ({key}, id, note) values ({$1}, 4, 'x'), ({$2}, 4, 'y') retur
 -- key: a
 -- key: c
 
+-- fails: 23505
 -- bind: s
 -- key: c
 -- key: a

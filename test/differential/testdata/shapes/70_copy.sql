@@ -20,6 +20,7 @@ copy loaded from stdin
 
 select * from loaded
 
+-- fails: 23505
 -- from: copy orders to stdout
 copy loaded from stdin
 
@@ -56,20 +57,25 @@ delete from loaded
 -- from: copy (select * from orders where false) to stdout
 copy loaded from stdin
 
+-- fails: 23502
 -- from: copy (select id, note from orders) to stdout
 copy loaded (id, note) from stdin
 
+-- fails: 22003
 -- from: copy (select {key}, id, note, 12345678.9 from orders) to stdout
 copy loaded from stdin
 
+-- fails: 22P04
 -- from: copy (select {key}, 1, note from orders) to stdout
 copy loaded from stdin
 
+-- fails: 57014
 -- copyfail: changed my mind
 copy loaded from stdin
 
 select * from loaded
 
+-- fails: 23502
 -- only: single
 -- from: copy (select null, id, note, amount from orders) to stdout
 copy loaded from stdin

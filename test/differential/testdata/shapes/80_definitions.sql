@@ -24,12 +24,14 @@ create unique index orders_unique on orders ({key}, extra, id)
 
 update orders set extra = null where {in a c e} and id < 3
 
+-- fails: 23502
 alter table orders alter column extra set not null
 
 alter table orders rename column extra to more
 
 select more from orders where {= c} order by id
 
+-- fails: 42703
 select extra from orders where {= c}
 
 alter table orders alter column more type bigint
@@ -42,8 +44,10 @@ select obj_description('orders'::regclass)
 
 alter table orders add constraint positive check (id > 0)
 
+-- fails: 23514
 insert into orders ({key}, id) values ({a}, 4), ({c}, -1)
 
+-- fails: 23514
 insert into orders ({key}, id) values ({c}, -1)
 
 -- A change that is taken back.
@@ -56,12 +60,18 @@ rollback
 
 select more from orders where {= a} and id = 3
 
+-- fails: 42703
 create index orders_missing on orders (missing)
 
+-- fails: 42703
 alter table orders drop column missing
 
 drop index orders_extra
 
+-- fails: 42704
+drop index orders_extra
+
+-- expect: refused: over things on several shards
 drop index orders_extra, orders_unique
 
 drop index orders_unique
@@ -93,4 +103,5 @@ select o.id, l.v from orders o join later l on {l = o}
 
 drop table later
 
+-- fails: 42P01
 select * from later

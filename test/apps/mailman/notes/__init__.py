@@ -1,0 +1,1 @@
+"""A small app as a project adds its own: notes of users on threads."""
