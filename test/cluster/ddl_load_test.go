@@ -196,17 +196,14 @@ func (l *ledger) readAll(ctx context.Context, conn *pgx.Conn) error {
 // insert adds rows without naming columns.
 func (l *ledger) insert(mode pgx.QueryExecMode, count int) func(ctx context.Context, conn *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
-		sql, arguments := "INSERT INTO ledger VALUES ", []any{mode}
+		rows, arguments := make([]string, count), []any{mode}
 		var ids []int64
-		for i := range count {
-			if i > 0 {
-				sql += ", "
-			}
-			sql += fmt.Sprintf("($%d, $%d, $%d)", 3*i+1, 3*i+2, 3*i+3)
+		for i := range rows {
+			rows[i] = fmt.Sprintf("($%d, $%d, $%d)", 3*i+1, 3*i+2, 3*i+3)
 			id := l.next.Add(1)
 			ids, arguments = append(ids, id), append(arguments, id, int64(0), -id)
 		}
-		tag, err := conn.Exec(ctx, sql, arguments...)
+		tag, err := conn.Exec(ctx, "INSERT INTO ledger VALUES "+strings.Join(rows, ", "), arguments...)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,7 @@ func (m *misrouting) byHand(t *testing.T) {
 // changedKeys: no statement through a router gives a row a key of another shard.
 func (m *misrouting) changedKeys(t *testing.T) {
 	mine, theirs := m.mine[4], m.theirs[4]
+	keys := strings.NewReplacer("MINE", strconv.FormatInt(mine, 10), "THEIRS", strconv.FormatInt(theirs, 10))
 	mustExec(t, m.client, "INSERT INTO orders VALUES ($1, 'x')", mine)
 	for _, sql := range []string{
 		"UPDATE orders SET id = THEIRS WHERE id = MINE",
@@ -195,7 +197,7 @@ func (m *misrouting) changedKeys(t *testing.T) {
 		"MERGE INTO orders o USING (VALUES (MINE)) v (id) ON o.id = MINE WHEN NOT MATCHED THEN INSERT VALUES (THEIRS, 'y')",
 		"DO $$ BEGIN INSERT INTO orders VALUES (THEIRS, 'y'); END $$",
 	} {
-		refused(t, m.client, []string{notPlanned, notOwned}, strings.NewReplacer("MINE", fmt.Sprint(mine), "THEIRS", fmt.Sprint(theirs)).Replace(sql))
+		refused(t, m.client, []string{notPlanned, notOwned}, keys.Replace(sql))
 	}
 	expect(t, m.client, fmt.Sprintf("SELECT * FROM orders WHERE id = %d", mine), fmt.Sprintf("id,note; %d x", mine))
 }
