@@ -270,3 +270,32 @@ func (k *killing) commitsDefinition(t *testing.T, victim *cluster.Router) {
 	}
 	k.nothingPrepared(t)
 }
+
+// TestARouterWakesUpWithoutItsHold: it slept in the middle of a transaction that changes a table, and others were told that they may use
+// it again. So it must not commit.
+func TestARouterWakesUpWithoutItsHold(t *testing.T) {
+	c := cluster.StartRouters(t, 3, 2)
+	sleeper, survivor := c.Routers[1], c.Routers[0].Dial(t)
+	mustExec(t, survivor, "CREATE TABLE ledger (id bigint PRIMARY KEY, amount bigint NOT NULL)")
+	mustExec(t, survivor, "SELECT cleave.shard_table('ledger', 'id')")
+	mustExec(t, survivor, "INSERT INTO ledger VALUES (1, 10), (2, 20), (3, 30)")
+	asleep := sleeper.Dial(t)
+	mustExec(t, asleep, "BEGIN")
+	mustExec(t, asleep, "ALTER TABLE ledger ADD COLUMN extra int")
+	sleeper.Stop(t)
+	// This one waits for the hold to end, and then for the lock of the transaction that sleeps.
+	mustExec(t, survivor, "SET lock_timeout = '100ms'")
+	if _, err := survivor.Exec(t.Context(), "SELECT * FROM ledger WHERE id = 1"); sqlState(err) != "55P03" || !strings.Contains(err.Error(), "lock timeout") {
+		t.Fatalf("the table is used: %v", err)
+	}
+	mustExec(t, survivor, "RESET lock_timeout")
+	sleeper.Continue(t)
+	if _, err := asleep.Exec(t.Context(), "COMMIT"); sqlState(err) != "55P03" {
+		t.Errorf("COMMIT without the hold: %v", err)
+	}
+	for id := 1; id <= 3; id++ {
+		expect(t, survivor, fmt.Sprintf("SELECT * FROM ledger WHERE id = %d", id), fmt.Sprintf("id,amount; %d %d", id, 10*id))
+	}
+	mustExec(t, asleep, "ALTER TABLE ledger ADD COLUMN extra int")
+	expect(t, survivor, "SELECT * FROM ledger WHERE id = 1", "id,amount,extra; 1 10 <nil>")
+}

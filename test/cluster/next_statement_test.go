@@ -80,6 +80,7 @@ func TestTheNextStatementSeesIt(t *testing.T) {
 func nextStatement(t *testing.T, a, b *pgx.Conn, round int) {
 	t.Helper()
 	// The same name every time, so that whatever is remembered of the one before is wrong.
+	refused(t, b, []string{"42P01"}, "INSERT INTO things VALUES (0, 'nothing')")
 	mustExec(t, a, "CREATE TABLE things (k bigint PRIMARY KEY, note text)")
 	mustExec(t, b, "INSERT INTO things VALUES (0, 'single')")
 	mustExec(t, a, "SELECT cleave.shard_table('things', 'k')")
@@ -119,8 +120,12 @@ func otherObjects(t *testing.T, a, b *pgx.Conn, round int) {
 	role := fmt.Sprintf("somebody_%d", round)
 	mustExec(t, a, fmt.Sprintf("CREATE TYPE mood_%d AS ENUM ('glad', 'sad')", round))
 	expect(t, b, fmt.Sprintf("SELECT 'sad'::mood_%d::text", round), "text; sad")
-	mustExec(t, b, fmt.Sprintf("CREATE FUNCTION twice_%d(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 2 * $1'", round))
-	expect(t, a, fmt.Sprintf("SELECT twice_%d(21)", round), fmt.Sprintf("twice_%d; 42", round))
+	refused(t, a, []string{"42883"}, "SELECT twice(21)")
+	mustExec(t, b, "CREATE FUNCTION twice(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 2 * $1'")
+	expect(t, a, "SELECT twice(21)", "twice; 42")
+	mustExec(t, b, "CREATE OR REPLACE FUNCTION twice(int) RETURNS int LANGUAGE sql VOLATILE AS 'SELECT count(*)::int FROM things'")
+	refused(t, a, []string{notPlanned}, "SELECT twice(21)") // it may read rows of several shards now
+	mustExec(t, b, "DROP FUNCTION twice(int)")
 	mustExec(t, a, "CREATE ROLE "+role+" LOGIN")
 	mustExec(t, b, "GRANT SELECT ON things TO "+role)
 	mustExec(t, a, "SET ROLE "+role)
