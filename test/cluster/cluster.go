@@ -1,10 +1,11 @@
 // Package cluster runs the binary for suites of tests as people run it: 'cleave dev' in a folder of its own, on free ports, with
-// real servers below it.
+// real servers below it; or several 'cleave serve' beside servers and an etcd that are there.
 //
 // It builds the binary once for a suite, whose TestMain calls [Main] to have it removed again. [Start] returns when the
-// cluster is ready; [Launch] does not wait. What a test asks of the cluster is its own business. Processes end with the test
-// that started them, and folders are removed. Functions that take a test must be called from its own goroutine, as they may
-// end it. Where PostgreSQL is missing they skip the test, as package pgtest does.
+// cluster is ready; [Launch] does not wait. [StartRouters] makes a cluster with several routers, to be stopped and killed one
+// by one. What a test asks of the cluster is its own business. Processes end with the test that started them, and folders are
+// removed. Functions that take a test must be called from its own goroutine, as they may end it. Where PostgreSQL is missing
+// they skip the test, as package pgtest does.
 package cluster
 
 import (
