@@ -20,6 +20,9 @@ type rowText struct {
 	// rows are those of VALUES, with their parentheses. columnsEnd is where the parenthesis stands that ends the columns before it; -1 if none does.
 	rows       []span
 	columnsEnd int
+	// values is where their VALUES stands; onlyParams: there is nothing but parameters in them.
+	values     int
+	onlyParams bool
 	// uneven: they do not all have the same number of values.
 	uneven bool
 	// params are the parameters of the text, in order; highest is the greatest of their numbers.
@@ -37,7 +40,7 @@ const maxParameters = 65535
 
 // findRows finds the rows behind the VALUES of that number.
 func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool) {
-	found := rowText{text: text, columnsEnd: -1}
+	found := rowText{text: text, columnsEnd: -1, onlyParams: true}
 	scanner := sqltext.NewScanner(text, standardConforming)
 	depth, start, inRows := 0, 0, false
 	commas, expected := 0, -1
@@ -54,14 +57,17 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 			found.highest = max(found.highest, number)
 		case !inRows && token.Kind == sqltext.Word && strings.EqualFold(string(word), "values"):
 			if inRows = valuesAt == 0; inRows {
-				found.columnsEnd = before
+				found.columnsEnd, found.values = before, token.Start
 			}
 			valuesAt--
-		case !inRows || token.Kind.IsLiteral():
+		case !inRows:
+		case token.Kind.IsLiteral():
+			found.onlyParams = false
 		case token.Kind == sqltext.Punctuation && string(word) == "(":
 			if depth == 0 {
 				start, commas = token.Start, 0
 			}
+			found.onlyParams = found.onlyParams && depth == 0
 			depth++
 		case token.Kind == sqltext.Punctuation && string(word) == ")":
 			if depth--; depth == 0 {
@@ -73,6 +79,8 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 			commas++
 		case depth == 0 && string(word) != ",":
 			inRows = false // what follows the rows
+		case depth > 0:
+			found.onlyParams = false
 		}
 		before = -1
 		if token.Kind == sqltext.Punctuation && string(word) == ")" {
@@ -145,9 +153,22 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 	for i, shard := range s.rowShards {
 		s.rowOrder[i] = slices.Index(s.spreadTo, shard)
 	}
+	var types []uint32
+	var arrays *rowArrays
+	if src.bind != nil {
+		var refused *pgerr.Error
+		if types, refused = s.paramTypes(src.statement); refused != nil {
+			return refused
+		}
+		arrays = s.rowsAsArrays(&found, types, src)
+	}
 	for at := range s.spreadTo {
-		cut := found.without(func(row int) bool { return s.rowOrder[row] == at })
-		p, refused := s.rowPart(&found, cut, src)
+		chosen := func(row int) bool { return s.rowOrder[row] == at }
+		if arrays != nil {
+			o.parts = append(o.parts, arrays.part(chosen, src.bind))
+			continue
+		}
+		p, refused := s.rowPart(&found, found.without(chosen), types, src)
 		if refused != nil {
 			return refused
 		}
@@ -157,13 +178,9 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 }
 
 // rowPart is what one shard gets.
-func (s *session) rowPart(found *rowText, cut []edit, src source) (part, *pgerr.Error) {
+func (s *session) rowPart(found *rowText, cut []edit, types []uint32, src source) (part, *pgerr.Error) {
 	if src.bind == nil {
 		return part{data: applyEdits(found.text, cut), edits: cut}, nil
-	}
-	types, refused := s.paramTypes(src.statement)
-	if refused != nil {
-		return part{}, refused
 	}
 	edits, numbers := found.renumber(cut)
 	run := &statement{text: string(applyEdits(found.text, edits)), planned: src.statement.planned, edits: edits}
@@ -172,20 +189,31 @@ func (s *session) rowPart(found *rowText, cut []edit, src source) (part, *pgerr.
 		if number > len(types) || number > src.bind.ParamCount() {
 			return part{}, pgerr.New(pgerr.ProtocolViolation, "bind message supplies %d parameters, but prepared statement \"%s\" requires %d", src.bind.ParamCount(), src.statement.name, len(types))
 		}
-		value, isBinary, null := src.bind.Param(number - 1)
-		if isBinary {
-			formats[i] = 1
-		}
-		if values[i] = value; !null && value == nil {
-			values[i] = []byte{}
-		}
+		values[i], formats[i] = boundParam(src.bind, number)
 		run.oids = append(run.oids, types[number-1])
 	}
-	results := make([]int16, src.bind.ResultFormatCount())
-	for i := range results {
-		results[i] = src.bind.ResultFormat(i)
+	return part{statement: run, edits: edits, data: bindTail(formats, values, resultFormats(src.bind))}, nil
+}
+
+// boundParam is a parameter that the client gave, nil if it is null, with its format.
+func boundParam(bind *wire.Bind, number int) (value []byte, format int16) {
+	value, isBinary, null := bind.Param(number - 1)
+	if isBinary {
+		format = 1
 	}
-	return part{statement: run, edits: edits, data: bindTail(formats, values, results)}, nil
+	if !null && value == nil {
+		value = []byte{}
+	}
+	return value, format
+}
+
+// resultFormats are those that the client wants.
+func resultFormats(bind *wire.Bind) []int16 {
+	formats := make([]int16, bind.ResultFormatCount())
+	for i := range formats {
+		formats[i] = bind.ResultFormat(i)
+	}
+	return formats
 }
 
 // bindTail is what follows the names in a Bind message.
