@@ -133,7 +133,7 @@ var importRules = []importRule{
 		because: "the types of the API are shared by those who serve it and those who call it",
 	},
 	{
-		within: "internal/shard", may: []string{"internal/api", "internal/pgerr", "internal/sqltext", "internal/topology", "internal/secret", "placement", external},
+		within: "internal/shard", may: []string{"internal/api", "internal/pgerr", "internal/sqltext", "internal/topology", "internal/secret", "idgen", "placement", external},
 		because: "it looks at one server; the cluster is others' business",
 	},
 	{
@@ -179,7 +179,7 @@ var importRules = []importRule{
 	{
 		within: "internal/session", may: []string{
 			"internal/auth", "internal/binding", "internal/catalog", "internal/copydata", "internal/facts", "internal/observe", "internal/pgerr", "internal/plan",
-			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/wire", "placement", external,
+			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/wire", "idgen", "placement", external,
 		},
 		because: "a client's statements go on while etcd is away: nothing of the store or of the control plane may be on their way",
 	},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/session"
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -42,6 +43,10 @@ func notHeld(err error) *pgerr.Error {
 	var held *store.HeldError
 	if errors.As(err, &held) {
 		return pgerr.New(pgerr.LockNotAvailable, "the tables are being changed by somebody else").WithDetail("%s.", held).WithHint("Try again in a moment.")
+	}
+	var open *store.RolloutError
+	if errors.As(err, &open) {
+		return shard.RolloutInTheWay(open.Rollout)
 	}
 	return pgerr.New(pgerr.CannotConnectNow, "the schema cannot be changed now").
 		WithDetail("The other routers could not be told: %s.", err).WithHint("Changes of tables that several shards have need etcd: 'cleave status' tells how it is.")

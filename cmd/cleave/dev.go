@@ -170,8 +170,8 @@ func devConfig(machine *dev.Machine, o devOptions) config.Config {
 	c.Etcd.Endpoints = machine.Endpoints()
 	c.Etcd.LeaseTTL = 2 * time.Second // etcd is in this process: who was killed is not missed for long
 	c.Listen, c.HTTP.Listen = o.listen, o.http
-	c.Auth.Rules = []string{"host all all loopback trust"}
-	c.Shards.SSLMode = config.SSLDisable // on loopback, and a shard's own description says the rest
+	c.Auth.Rules = []string{"host all " + dev.Role + " loopback trust", "host all all loopback scram-sha-256"} // the servers ask other roles for theirs
+	c.Shards.SSLMode = config.SSLDisable                                                                       // on loopback, and a shard's own description says the rest
 	return c
 }
 

@@ -66,6 +66,9 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 		Endpoints: c.Etcd.Endpoints, Version: version, HealthInterval: c.Health.Interval, HealthTimeout: c.Health.Timeout, Logger: logger,
 		Share:  func(connections *api.Connections) { n.router.share(connections) },
 		Router: n.id,
+		Examine: func(ctx context.Context, statements, searchPath []string) error {
+			return n.router.schema.Examine(ctx, statements, searchPath)
+		},
 	})
 	if n.router, err = newRouter(n); err == nil {
 		n.admin, err = n.newAdmin()

@@ -26,6 +26,7 @@ type router struct {
 	pools      *pool.Pools
 	catalog    *catalog.Catalog
 	server     *session.Server
+	schema     *virtual.Schema
 	statements *observe.Statements
 	shards     *observe.ShardStats
 	directory  *directory // nil if users come from a file
@@ -82,13 +83,13 @@ func (r *router) newServer() (*session.Server, error) {
 			return nil, fmt.Errorf("tls: %w", err)
 		}
 	}
-	schema := virtual.New(virtual.Config{
+	r.schema = virtual.New(virtual.Config{
 		Version: version, Router: c.RouterName, Map: n.follower.Map, Cluster: n.cluster, Look: r.catalog.Look, Access: accessOf(c), Routers: n.store.Routers, Pools: r.pools.Stats,
 		Sessions: func() []session.Info { return r.server.Sessions() }, Statements: r.statements,
 	})
 	return session.New(session.Config{
 		Database: c.Shards.Database, ServiceUser: c.Shards.User, Rules: rules, Users: users, Certificates: certificates,
-		Pools: r.pools, Catalog: r.catalog, Virtual: schema, Map: n.follower.Map, MapChanged: n.follower.Changed, Ready: r.ready,
+		Pools: r.pools, Catalog: r.catalog, Virtual: r.schema, Map: n.follower.Map, MapChanged: n.follower.Changed, Ready: r.ready,
 		Schema: n.follower.Schema, Acknowledge: n.schemaApplied, Definitions: definitions{n},
 		Statements: r.statements, Shards: r.shards, Mode: session.Mode(c.Pool.Mode),
 		MaxClients: c.Limits.Clients, MaxMessage: c.Limits.MaxMessage, StartupTimeout: c.Limits.StartupTimeout,

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -106,6 +107,8 @@ keys live together and can be joined on one shard. Names are taken as SQL takes 
 	flags.StringVar(&strategy, "strategy", "", "what the keyspace must have: hash or range (default any)")
 	flags.StringArrayVar(&splitAt, "split-at", nil, "a key at which a new keyspace by range is split; may be given several times")
 	flags.BoolVar(&request.UniquePerShard, "unique-per-shard", false, "accept unique constraints that do not contain the key, which then hold on each shard alone")
+	flags.StringVar(&request.IDs, "ids", "", "what numbers bigint serial and identity columns get: keyed, so that a row is found by its id, or counted (default keyed)")
+	complete(cmd, "ids", []string{control.KeyedIDs, control.CountedIDs})
 	complete(cmd, "strategy", []string{string(topology.ByHash), string(topology.ByRange)})
 	return cmd
 }

@@ -44,6 +44,13 @@ type Cluster interface {
 	ReferenceTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
 	// UndistributeTables lets tables be on the home shard alone again.
 	UndistributeTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
+	// Rollouts lists changes of the schema that go from shard to shard.
+	Rollouts(ctx context.Context) ([]topology.Rollout, error)
+	// BeginRollout opens one, NextRollout applies it to one more shard, FinishRollout to all that are left, and UndoRollout takes it back.
+	BeginRollout(ctx context.Context, request control.RolloutBegin) (api.RolloutChanged, error)
+	NextRollout(ctx context.Context, step control.RolloutStep) (api.RolloutChanged, error)
+	FinishRollout(ctx context.Context, step control.RolloutStep) (api.RolloutChanged, error)
+	UndoRollout(ctx context.Context, step control.RolloutStep) (api.RolloutChanged, error)
 }
 
 // appliedIn is the readiness of a process that has no word of its own on it.

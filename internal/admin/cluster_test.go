@@ -103,6 +103,32 @@ func shardAt(name string, server *localpg.Server) api.AddShard {
 	return api.AddShard{ShardSpec: topology.ShardSpec{Name: name, Primary: topology.InstanceSpec{Address: server.Addr()}}}
 }
 
+// rollOut changes a sharded table shard by shard, and takes it back, and once more to the end.
+func rollOut(t *testing.T, client *api.Client) {
+	t.Helper()
+	index := api.BeginRollout{Name: "by id/1", Change: "CREATE INDEX accounts_by_id ON accounts (id)"}
+	_, err := client.BeginRollout(t.Context(), api.BeginRollout{Name: "columns", Change: "ALTER TABLE accounts ADD COLUMN x int"})
+	if refused := refusedWith(t, "a column", api.CodeRefused, err); refused.SQLState != "0A000" || refused.Detail == "" || refused.Hint == "" {
+		t.Errorf("refused with %+v", refused)
+	}
+	_, err = client.NextRollout(t.Context(), index.Name, api.StepRollout{})
+	refusedWith(t, "what was not begun", api.CodeNotFound, err)
+	must[api.RolloutChanged](t, "begin")(client.BeginRollout(t.Context(), index))
+	_, err = client.BeginRollout(t.Context(), index)
+	refusedWith(t, "begin again", api.CodeInUse, err)
+	next := must[api.RolloutChanged](t, "next")(client.NextRollout(t.Context(), index.Name, api.StepRollout{}))
+	if !slices.Equal(next.Shards, []string{"one"}) || next.Rollout.Shards[0].State != topology.ShardApplied || next.Rollout.Undo == "" {
+		t.Errorf("the next step is %+v", next)
+	}
+	must[api.RolloutChanged](t, "undo")(client.UndoRollout(t.Context(), index.Name))
+	must[api.RolloutChanged](t, "begin once more")(client.BeginRollout(t.Context(), index))
+	must[api.RolloutChanged](t, "finish")(client.FinishRollout(t.Context(), index.Name))
+	list := must[[]api.Rollout](t, "list")(client.Rollouts(t.Context()))
+	if len(list) != 1 || list[0].State != topology.RolloutFinished || list[0].Closed.IsZero() {
+		t.Errorf("the roll-outs are %+v", list)
+	}
+}
+
 // declareTables makes tables on the home shard and declares them.
 func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 	t.Helper()
@@ -119,6 +145,7 @@ func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 	if table := changed.Tables[0]; table.Name != "public.accounts" || table.Keyspace != "users" || len(changed.KeyspacesCreated) > 0 || !slices.Equal(table.ColocatedWith, []string{"public.users"}) {
 		t.Errorf("declared %+v", changed)
 	}
+	rollOut(t, client)
 	must[api.TablesChanged](t, "reference")(client.DeclareTables(t.Context(), api.DeclareTables{Kind: topology.Reference, Tables: []api.TableKey{{Name: "currencies"}}}))
 	back := must[api.TablesChanged](t, "undistribute")(client.UndistributeTables(t.Context(), api.UndistributeTables{Tables: []string{"currencies"}}))
 	if table := back.Tables[0]; table.Kind != topology.Single || table.Shard != "one" {

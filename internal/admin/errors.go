@@ -145,6 +145,8 @@ var sqlKinds = map[string]struct {
 	pgerr.InsufficientPrivilege:   {http.StatusForbidden, api.CodeForbidden},
 	pgerr.ObjectNotInPrerequisite: {http.StatusConflict, api.CodeConflict},
 	pgerr.LockNotAvailable:        {http.StatusConflict, api.CodeConflict},
+	pgerr.ObjectInUse:             {http.StatusConflict, api.CodeInUse},
+	pgerr.SyntaxError:             {http.StatusBadRequest, api.CodeInvalid},
 	pgerr.ConnectionFailure:       {http.StatusServiceUnavailable, api.CodeUnavailable},
 }
 

@@ -329,7 +329,7 @@ func (s *Server) declareTables(w http.ResponseWriter, r *http.Request) error {
 	case "", topology.Sharded:
 		changed, err = s.config.Cluster.ShardTables(r.Context(), control.ShardTablesRequest{
 			Tables: tables, Keyspace: request.Keyspace, ColocateWith: request.ColocateWith,
-			Strategy: string(request.Strategy), SplitAt: request.SplitAt, UniquePerShard: request.UniquePerShard,
+			Strategy: string(request.Strategy), SplitAt: request.SplitAt, UniquePerShard: request.UniquePerShard, IDs: request.IDs,
 		})
 	case topology.Reference:
 		var names []topology.TableName
@@ -347,14 +347,14 @@ func (s *Server) declareTables(w http.ResponseWriter, r *http.Request) error {
 
 // referenceNames refuses what makes no sense for reference tables.
 func referenceNames(request api.DeclareTables, tables []control.TableKey) ([]topology.TableName, error) {
-	given := request.Keyspace != "" || request.ColocateWith != "" || request.Strategy != "" || len(request.SplitAt) > 0 || request.UniquePerShard
+	given := request.Keyspace != "" || request.ColocateWith != "" || request.Strategy != "" || len(request.SplitAt) > 0 || request.UniquePerShard || request.IDs != ""
 	var names []topology.TableName
 	for _, t := range tables {
 		given = given || len(t.Key) > 0
 		names = append(names, t.Table)
 	}
 	if given {
-		return nil, invalid("a reference table has no key and no keyspace, and its unique constraints hold everywhere")
+		return nil, invalid("a reference table has no key and no keyspace, its unique constraints hold everywhere, and its numbers are counted")
 	}
 	return names, nil
 }

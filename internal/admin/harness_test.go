@@ -74,6 +74,24 @@ func (f failing) ReferenceTables(context.Context, control.TablesRequest) (api.Ta
 	return api.TablesChanged{}, f.err
 }
 
+func (f failing) Rollouts(context.Context) ([]topology.Rollout, error) { return nil, f.err }
+
+func (f failing) BeginRollout(context.Context, control.RolloutBegin) (api.RolloutChanged, error) {
+	return api.RolloutChanged{}, f.err
+}
+
+func (f failing) NextRollout(context.Context, control.RolloutStep) (api.RolloutChanged, error) {
+	return api.RolloutChanged{}, f.err
+}
+
+func (f failing) FinishRollout(context.Context, control.RolloutStep) (api.RolloutChanged, error) {
+	return api.RolloutChanged{}, f.err
+}
+
+func (f failing) UndoRollout(context.Context, control.RolloutStep) (api.RolloutChanged, error) {
+	return api.RolloutChanged{}, f.err
+}
+
 func (f failing) UndistributeTables(context.Context, control.TablesRequest) (api.TablesChanged, error) {
 	return api.TablesChanged{}, f.err
 }

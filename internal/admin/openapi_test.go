@@ -61,8 +61,9 @@ var answers = map[string]any{
 	"ShardStatus": api.ShardStatus{}, "ReplicaStatus": api.ReplicaStatus{}, "Connections": api.Connections{}, "ShardList": api.ShardList{}, "ShardChanged": api.ShardChanged{},
 	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
 	"Table": api.Table{}, "TablesChanged": api.TablesChanged{}, "TableList": api.TableList{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
+	"Rollout": api.Rollout{}, "RolloutShard": api.RolloutShard{}, "RolloutList": api.RolloutList{}, "RolloutChanged": api.RolloutChanged{},
 	"Document": topology.Document{}, "ShardSpec": topology.ShardSpec{}, "InstanceSpec": topology.InstanceSpec{}, "KeyspaceSpec": topology.KeyspaceSpec{},
-	"Assignment": topology.Assignment{}, "RangeSpec": topology.RangeSpec{}, "PinSpec": topology.PinSpec{}, "CopySpec": topology.CopySpec{}, "TableSpec": topology.TableSpec{},
+	"Assignment": topology.Assignment{}, "RangeSpec": topology.RangeSpec{}, "PinSpec": topology.PinSpec{}, "CopySpec": topology.CopySpec{}, "TableSpec": topology.TableSpec{}, "MadeID": topology.MadeID{},
 }
 
 // asked are the types of requests, with what a caller must give.
@@ -77,6 +78,8 @@ var asked = map[string]struct {
 	"TableKey":           {api.TableKey{}, []string{"name"}},
 	"UndistributeTables": {api.UndistributeTables{}, []string{"tables"}},
 	"RebuildMap":         {api.RebuildMap{}, nil},
+	"BeginRollout":       {api.BeginRollout{}, []string{"name", "change"}},
+	"StepRollout":        {api.StepRollout{}, nil},
 	"ShardToAsk":         {topology.ShardSpec{}, []string{"primary"}},
 }
 
@@ -223,7 +226,11 @@ func jsonFields(t reflect.Type) map[string]field {
 			continue
 		}
 		if f.IsExported() && name != "-" {
-			fields[name] = field{f.Type, strings.Contains(options, "omit")}
+			kind := f.Type
+			if slices.Contains(strings.Split(options, ","), "string") { // a number that is written as text
+				kind = reflect.TypeFor[string]()
+			}
+			fields[name] = field{kind, strings.Contains(options, "omit")}
 		}
 	}
 	return fields

@@ -18,9 +18,10 @@ type route struct {
 	handle func(*Server, http.ResponseWriter, *http.Request) error
 }
 
-// carriesRows says whether the operation copies tables from shard to shard.
+// carriesRows says whether the operation copies tables from shard to shard, or changes them with all of their rows.
 func (r route) carriesRows() bool {
-	return r.method == http.MethodPost && slices.Contains([]string{"/v1/tables", "/v1/tables/undistribute", "/v1/shards"}, r.path)
+	return r.method == http.MethodPost &&
+		(slices.Contains([]string{"/v1/tables", "/v1/tables/undistribute", "/v1/shards"}, r.path) || strings.HasPrefix(r.path, "/v1/schema/rollouts/"))
 }
 
 const (
@@ -54,6 +55,11 @@ func routes() []route {
 		{http.MethodGet, "/v1/keyspaces/{name}", false, 0, (*Server).getKeyspace},
 		{http.MethodDelete, "/v1/keyspaces/{name}", false, 0, (*Server).dropKeyspace},
 		{http.MethodGet, "/v1/schema/diff", false, 0, (*Server).diffSchema},
+		{http.MethodGet, "/v1/schema/rollouts", false, 0, (*Server).getRollouts},
+		{http.MethodPost, "/v1/schema/rollouts", false, bodyLimit, (*Server).beginRollout},
+		{http.MethodPost, "/v1/schema/rollouts/{name}/next", false, bodyLimit, (*Server).nextRollout},
+		{http.MethodPost, "/v1/schema/rollouts/{name}/finish", false, bodyLimit, (*Server).finishRollout},
+		{http.MethodPost, "/v1/schema/rollouts/{name}/undo", false, bodyLimit, (*Server).undoRollout},
 		{http.MethodGet, "/v1/tables", false, 0, (*Server).getTables},
 		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTables},
 		{http.MethodPost, "/v1/tables/undistribute", false, bodyLimit, (*Server).undistributeTables},

@@ -225,6 +225,8 @@ type DeclareTables struct {
 	SplitAt  []topology.Point  `json:"split_at,omitempty"`
 	// UniquePerShard takes unique constraints that do not contain the key, which then hold on each shard alone.
 	UniquePerShard bool `json:"unique_per_shard,omitempty"`
+	// IDs says what numbers bigint columns get that are serial or have an identity: keyed if empty, or counted.
+	IDs string `json:"ids,omitempty"`
 }
 
 // UndistributeTables asks for tables to be on the home shard alone again, with all of their rows.

@@ -47,6 +47,9 @@ type Config struct {
 	// FinishHold finishes or undoes what the holder of tables left when it died, before they are released; DESIGN.md of package
 	// store says what it must see to. An error has it called again later. Default: there is nothing to finish.
 	FinishHold func(context.Context, topology.Hold) error
+	// Examine says why statements would be refused if a client ran them, with that search path, before they go from shard to shard. Default:
+	// none would.
+	Examine func(ctx context.Context, statements, searchPath []string) error
 	// Share fills in how routers share the connections that a shard allows. Default: nothing is said of it.
 	Share func(*api.Connections)
 	// Logger hears what the loops find. Default: slog.Default().
@@ -71,6 +74,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.FinishHold == nil {
 		c.FinishHold = func(context.Context, topology.Hold) error { return nil }
+	}
+	if c.Examine == nil {
+		c.Examine = func(context.Context, []string, []string) error { return nil }
 	}
 	if c.Share == nil {
 		c.Share = func(*api.Connections) {}

@@ -30,7 +30,7 @@ type declaration struct {
 	// why is said to those who are kept from the tables. Default: what it is.
 	why string
 	// decide says how the map changes.
-	decide   func(*topology.Map, shard.Definitions) ([]topology.Change, error)
+	decide   func(*declaration) ([]topology.Change, error)
 	progress func(string)
 
 	id     string        // of the hold and of the note
@@ -41,6 +41,7 @@ type declaration struct {
 	// held: there is a hold, which has to be released.
 	held        bool
 	definitions shard.Definitions
+	numbers     map[topology.TableName]shard.Numbers
 	changes     []topology.Change
 	ends        map[topology.TableName]shard.Ends
 	next        *topology.Map // m with the tables as they are to be
@@ -119,6 +120,7 @@ func (d *declaration) steps() []declareStep {
 		{"lock out other declarations", (*declaration).lockOut},
 		{"resolve what others have left", (*declaration).resolveLeft},
 		{"bring the shards up to date", (*declaration).bringUpToDate},
+		{"see whether the role may", (*declaration).checkRole},
 		{"hold the tables", (*declaration).hold},
 		{"examine the tables", (*declaration).examine},
 	}

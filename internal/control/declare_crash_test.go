@@ -9,7 +9,6 @@ import (
 
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
-	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -184,9 +183,7 @@ func (c *crowd) declareAs(t *testing.T, prefix string, kind topology.Kind) {
 func sharded(t *testing.T, _ *process, prefix string) *declaration {
 	request := together(sharding(t, prefix+"_users", "id"), sharding(t, prefix+"_orders", "user_id"))
 	d := &declaration{kind: topology.Sharded, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}
-	d.decide = func(m *topology.Map, definitions shard.Definitions) ([]topology.Change, error) {
-		return shardedAs(m, definitions, request)
-	}
+	d.decide = func(d *declaration) ([]topology.Change, error) { return d.shardedAs(request) }
 	return d
 }
 

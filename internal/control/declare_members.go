@@ -445,6 +445,10 @@ func asClientError(err error) *pgerr.Error {
 	if errors.As(err, &held) {
 		return pgerr.New(pgerr.LockNotAvailable, "a table is being changed by somebody else").WithDetail("%v", held).WithHint("Try again when that has ended.")
 	}
+	var open *store.RolloutError
+	if errors.As(err, &open) {
+		return shard.RolloutInTheWay(open.Rollout)
+	}
 	if errors.Is(err, store.ErrNotRegistered) {
 		return pgerr.New(pgerr.ObjectNotInPrerequisite, "this router has no record in etcd, so nobody would wait for it").
 			WithHint("Try again in a moment; 'cleave status' lists the routers that have one.")

@@ -30,8 +30,11 @@ func (d *declaration) examine(ctx context.Context) error {
 		}
 		d.definitions = append(d.definitions, definition)
 	}
+	if err := d.readNumbers(ctx); err != nil {
+		return err
+	}
 	var err error
-	if d.changes, err = d.decide(d.m, d.definitions); err != nil {
+	if d.changes, err = d.decide(d); err != nil {
 		return err
 	}
 	if d.next, err = d.m.Next(d.changes...); err != nil {
@@ -42,6 +45,38 @@ func (d *declaration) examine(ctx context.Context) error {
 		return d.checkUndeclared()
 	}
 	return d.checkDeclared(ctx)
+}
+
+// checkRole refuses a role that may not declare the tables, before anybody has to wait for it. What it may is seen again when they are locked.
+func (d *declaration) checkRole(ctx context.Context) error {
+	if d.role == "" {
+		return nil
+	}
+	for _, table := range d.tables {
+		definition, err := shard.Describe(ctx, d.home.conn, table)
+		if err != nil {
+			return err
+		}
+		if err := definition.CheckRole(ctx, d.home.conn, d.role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readNumbers looks which numbers the rows have that made ids must not meet.
+func (d *declaration) readNumbers(ctx context.Context) error {
+	d.numbers = map[topology.TableName]shard.Numbers{}
+	if d.back || d.kind != topology.Sharded {
+		return nil
+	}
+	for _, definition := range d.definitions {
+		var err error
+		if d.numbers[definition.Table], err = definition.ReadNumbers(ctx, d.home.tx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d *declaration) examineOne(ctx context.Context, table topology.TableName) (*shard.Definition, error) {
@@ -322,7 +357,7 @@ func (d *declaration) takeBlocks(ctx context.Context, definition *shard.Definiti
 func (d *declaration) guard(ctx context.Context, m *member) error {
 	for _, definition := range d.definitions {
 		if d.kind == topology.Sharded {
-			if err := definition.SetNumbers(ctx, m.tx, d.next.Shard(m.spec.Name), d.ends[definition.Table], m.blocks[definition.Table]); err != nil {
+			if err := definition.SetNumbers(ctx, m.tx, d.next.Table(definition.Table.Schema, definition.Table.Name), d.next.Shard(m.spec.Name), d.ends[definition.Table], m.blocks[definition.Table]); err != nil {
 				return err
 			}
 		}
@@ -386,7 +421,7 @@ func (d *declaration) copyIn(ctx context.Context) error {
 			watch.finished(rows)
 			d.moved += rows
 		}
-		if err := definition.EndBlocks(ctx, d.home.tx); err != nil {
+		if err := definition.EndNumbers(ctx, d.home.tx); err != nil {
 			return err
 		}
 	}

@@ -30,6 +30,11 @@ func TestARouterThatDoesNotStop(t *testing.T) {
 	if refused := refusal(t, pgerr.LockNotAvailable, err, "with a slow router"); !strings.Contains(refused.Message, "slow") {
 		t.Errorf("refused with %+v", refused)
 	}
+	execute(t, servers[0], "CREATE ROLE stranger")
+	asStranger := sharding(t, "a", "id")
+	asStranger.Role = "stranger"
+	_, err = p.ShardTables(t.Context(), asStranger) // nobody is held up for one who has no right to it
+	refusal(t, pgerr.InsufficientPrivilege, err, "with a slow router, by a stranger")
 	if state := schemaState(t, p); len(state.Holds) > 0 || p.follower.Map().Version() != before {
 		t.Errorf("there are holds, or another map: %+v", state)
 	}

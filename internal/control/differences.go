@@ -32,7 +32,14 @@ func tableText(t *topology.Table) string {
 	spec := t.Spec()
 	switch spec.Kind {
 	case topology.Sharded:
-		return fmt.Sprintf("sharded by %s in keyspace %s", strings.Join(spec.Key, ", "), spec.Keyspace)
+		text := []string{fmt.Sprintf("sharded by %s in keyspace %s", strings.Join(spec.Key, ", "), spec.Keyspace)}
+		for _, id := range spec.IDs {
+			text = append(text, fmt.Sprintf("found by %s from %d on", id.Column, id.Floor))
+		}
+		if len(spec.MadeKeys) > 0 {
+			text = append(text, "with "+strings.Join(spec.MadeKeys, ", ")+" made by shards")
+		}
+		return strings.Join(text, ", ")
 	case topology.Single:
 		return "single on " + spec.Shard
 	default:

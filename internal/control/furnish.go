@@ -18,18 +18,22 @@ import (
 // The new shard's transaction is committed before the map changes: a shard in the map has its tables. Whoever dies in between leaves
 // guarded tables in a database that is claimed and has recorded nothing; nobody writes to them, and the next attempt drops them.
 // Nothing is written to reference tables from before they are copied until routers know of the new shard: they are held, and locked on
-// the home shard against transactions that are still in doubt.
+// the home shard against transactions that are still in doubt. The other tables are held only while the map changes, because
+// making tables may take long: then nobody is changing one, who has is noticed by its definition, and who comes after has the new map.
 type furnishing struct {
 	// declaration lends its lock against declarations, its hold, and its transaction on the home shard.
 	declaration
 	spec  topology.ShardSpec
 	fresh *member
+	// moment lends the hold on the tables that are not held all the time.
+	moment declaration
 }
 
 // furnish adds the shard to the map with its tables.
 func (c *Cluster) furnish(ctx context.Context, spec topology.ShardSpec) (*topology.Map, error) {
 	for range declareTries {
 		f := &furnishing{declaration: declaration{cluster: c, id: rand.Text(), why: "add shard " + spec.Name}, spec: spec}
+		f.moment = declaration{cluster: c, id: rand.Text(), why: f.why}
 		err := f.add(ctx)
 		if err == nil {
 			return f.next, nil
@@ -48,11 +52,14 @@ var furnishSteps = []struct {
 }{
 	{"connect", (*furnishing).connectBoth},
 	{"lock out declarations", func(f *furnishing, ctx context.Context) error { return f.lockOut(ctx) }},
+	{"look for roll-outs", func(f *furnishing, ctx context.Context) error { return f.cluster.noRollouts(ctx) }},
 	{"resolve what others have left", func(f *furnishing, ctx context.Context) error { return f.resolveLeft(ctx) }},
 	{"hold the reference tables", (*furnishing).holdReferences},
 	{"make the tables", (*furnishing).makeTables},
+	{"hold the other tables", (*furnishing).holdOthers},
+	{"see that no table has changed", (*furnishing).checkUnchanged},
 	{"publish the map", (*furnishing).publishShard},
-	{"release the reference tables", func(f *furnishing, ctx context.Context) error { return f.release(ctx) }},
+	{"release the tables", (*furnishing).releaseAll},
 }
 
 func (f *furnishing) add(ctx context.Context) (err error) {
@@ -78,11 +85,15 @@ func (f *furnishing) takeBackHold(ctx context.Context) {
 	defer cancel()
 	if !f.uncertain {
 		f.giveUpHold(ctx)
+		f.moment.giveUpHold(ctx)
 		return
 	}
-	if m, err := f.cluster.config.Store.Map(ctx); err == nil && f.held {
-		f.held = false
-		f.cluster.config.Store.ReleaseInBackground(f.id, m.Version())
+	m, err := f.cluster.config.Store.Map(ctx)
+	for _, d := range []*declaration{&f.declaration, &f.moment} {
+		if err == nil && d.held {
+			d.held = false
+			f.cluster.config.Store.ReleaseInBackground(d.id, m.Version())
+		}
 	}
 }
 
@@ -195,7 +206,7 @@ func (f *furnishing) fillTable(ctx context.Context, definition *shard.Definition
 		if err != nil {
 			return err
 		}
-		return definition.SetNumbers(ctx, f.fresh.tx, f.next.Shard(f.spec.Name), nil, blocks)
+		return definition.SetNumbers(ctx, f.fresh.tx, f.next.Table(definition.Table.Schema, definition.Table.Name), f.next.Shard(f.spec.Name), nil, blocks)
 	}
 	rows, err := stream(ctx, f.home.conn, definition.ReadAllSQL(), f.fresh.conn, definition.WriteSQL())
 	if err != nil {
@@ -217,10 +228,52 @@ func (f *furnishing) blocksOf(ctx context.Context, definition *shard.Definition)
 	return definition.TakeBlocks(ctx, f.lock, f.next.ShardCount(), used)
 }
 
+// holdOthers keeps everybody from the tables that are not held yet. Who is changing one is waited for.
+func (f *furnishing) holdOthers(ctx context.Context) error {
+	for _, t := range f.m.Tables() {
+		if t.Kind() == topology.Sharded {
+			f.moment.tables = append(f.moment.tables, t.Name())
+		}
+	}
+	if len(f.moment.tables) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.cluster.config.RouterPatience)
+	defer cancel()
+	for {
+		err := f.moment.hold(ctx)
+		var held *store.HeldError
+		if !errors.As(err, &held) {
+			return err
+		}
+		if pause(ctx, retryPause); ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// checkUnchanged starts over if a table has been changed since it was made on the new shard.
+func (f *furnishing) checkUnchanged(ctx context.Context) error {
+	unchanged, err := f.definitions.Unchanged(ctx, f.home.tx)
+	if err == nil && !unchanged {
+		return errMapMoved
+	}
+	return err
+}
+
+// releaseAll lets routers go on with the map that has the shard.
+func (f *furnishing) releaseAll(ctx context.Context) error {
+	f.moment.next = f.next
+	return errors.Join(f.moment.release(ctx), f.release(ctx))
+}
+
 // publishShard puts the shard into the map, with the very tables and the number that its sequences were made for.
 func (f *furnishing) publishShard(ctx context.Context) error {
-	base := f.m
-	published, err := f.update(ctx, func(m *topology.Map) (*topology.Map, error) {
+	base, update := f.m, f.update
+	if f.moment.held {
+		update = f.moment.update
+	}
+	published, err := update(ctx, func(m *topology.Map) (*topology.Map, error) {
 		next, err := m.Next(topology.AddShard(f.spec))
 		if err != nil {
 			return nil, invalidUnlessTyped(err)

@@ -1,13 +1,17 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // TestANewShardHasTheTables: empty ones, guarded, and copies of reference tables, whoever died before.
@@ -61,7 +65,7 @@ func TestANewShardHasTheTables(t *testing.T) {
 	expectNoFindings(t, p)
 	_, err := asRouter(t, servers[2]).Exec(t.Context(), "INSERT INTO users (id) VALUES (1)")
 	refusedBy(t, pgerr.NotOwned, err)
-	if n := one[int64](t, servers[2], "SELECT nextval('users_number_seq')"); n>>47 != 3 {
+	if n := one[int64](t, servers[2], "SELECT cleave.next_number('users_number_seq')"); n>>47 != 3 {
 		t.Errorf("the new shard's sequence begins with %d", n)
 	}
 	removed, err := p.RemoveShard(t.Context(), "s3")
@@ -84,5 +88,68 @@ func prepareServer(t *testing.T, p *process, server *localpg.Server) {
 	t.Helper()
 	if err := p.claim(t.Context(), p.follower.Map(), request("s3", server).ShardSpec); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestASchemaChangeWhileAShardIsAdded reaches the new shard, whether it comes before the map changes or is waited for.
+func TestASchemaChangeWhileAShardIsAdded(t *testing.T) {
+	servers := pgtest.StartN(t, 3)
+	p := startRouter(t, startEtcd(t), "router")
+	clusterOf(t, p, servers[:2])
+	execute(t, servers[0], "CREATE TABLE users (id bigint PRIMARY KEY)")
+	shardTable(t, p, sharding(t, "users", "id"))
+	prepareServer(t, p, servers[2])
+	f := &furnishing{declaration: declaration{cluster: p.Cluster, id: "attempt", m: p.follower.Map()}, spec: request("s3", servers[2]).ShardSpec}
+	f.moment = declaration{cluster: p.Cluster, id: "moment"}
+	for _, step := range furnishSteps {
+		err := step.run(f, t.Context())
+		if step.name == "see that no table has changed" {
+			if !errors.Is(err, errMapMoved) {
+				t.Errorf("%s: %v", step.name, err)
+			}
+			if state := schemaState(t, p); len(state.Holds) != 1 || !state.Holds[0].Covers(topology.TableName{Schema: "public", Name: "users"}) {
+				t.Errorf("while the map changes these are held: %+v", state.Holds)
+			}
+			break
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		if step.name == "make the tables" {
+			for _, server := range servers[:2] {
+				execute(t, server, "ALTER TABLE users ADD COLUMN name text")
+			}
+		}
+	}
+	f.takeBackHold(t.Context())
+	f.closeBoth()
+
+	changing := topology.Hold{ID: "change", Tables: []topology.TableName{{Schema: "public", Name: "users"}}, Holder: "router", Why: "ALTER TABLE"}
+	if _, err := p.store.Hold(t.Context(), changing); err != nil {
+		t.Fatal(err)
+	}
+	patience := p.config.RouterPatience
+	p.config.RouterPatience = 200 * time.Millisecond
+	_, err := p.AddShard(t.Context(), request("s3", servers[2]))
+	var refused *RefusedError
+	if !errors.As(err, &refused) || !strings.Contains(refused.Message, "being changed") {
+		t.Errorf("added while a table is being changed: %v", err)
+	}
+	if p.follower.Map().Shard("s3") != nil {
+		t.Error("the map has the shard")
+	}
+	p.config.RouterPatience = patience
+	for _, server := range servers[:2] {
+		execute(t, server, "ALTER TABLE users ADD COLUMN age integer")
+	}
+	if _, err := p.store.Release(t.Context(), changing.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	added := add(t, p, "s3", servers[2])
+	if described(t, servers[2], "users") != described(t, servers[0], "users") {
+		t.Error("the new shard's table is another")
+	}
+	if state := schemaState(t, p); len(state.Holds) > 0 || state.MapVersion != added.MapVersion {
+		t.Errorf("the schema's state is %+v, the map has version %d", state, added.MapVersion)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // lowSequence is one on a shard that has given out most of its block.
 type lowSequence struct {
-	spec topology.ShardSpec
-	name string
+	spec     topology.ShardSpec
+	sequence shard.SmallSequence
 }
 
 // smallSequences asks every shard for the sequences that are given their numbers in blocks: up to where the blocks of each go, and which are low.
@@ -41,7 +41,7 @@ func (c *Cluster) smallSequences(ctx context.Context, m *topology.Map) (used map
 		for _, s := range look.sequences {
 			used[s.Name] = max(used[s.Name], s.Last)
 			if s.Low {
-				low = append(low, lowSequence{look.spec, s.Name})
+				low = append(low, lowSequence{look.spec, s})
 			}
 		}
 	}
@@ -58,8 +58,8 @@ func (c *Cluster) refillNumbers(ctx context.Context, m *topology.Map) error {
 	return c.connected(ctx, m.Home().Spec(), func(ctx context.Context, home session) error {
 		for _, s := range low {
 			err := c.connected(ctx, s.spec, func(ctx context.Context, conn session) error {
-				block, err := shard.Refill(ctx, home, conn, s.name, m.ShardCount(), used[s.name])
-				used[s.name] = max(used[s.name], block.Last)
+				block, err := shard.Refill(ctx, home, conn, s.sequence, m.ShardCount(), used[s.sequence.Name])
+				used[s.sequence.Name] = max(used[s.sequence.Name], block.Last)
 				return err
 			})
 			if err != nil {

@@ -1,10 +1,13 @@
 package control
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // TestIntegersFromSequences: every shard counts in blocks of its own, gets others when it runs low, and so does a new shard.
@@ -80,4 +83,158 @@ func TestIntegersFromSequences(t *testing.T) {
 	}
 	_, err = asRouter(t, servers[2]).Exec(t.Context(), "SELECT nextval('a_n_seq')")
 	refusedBy(t, "2200H", err)
+}
+
+// TestDeclaredNumbers: what becomes of serial columns when tables are sharded, come home, and are sharded again.
+func TestDeclaredNumbers(t *testing.T) {
+	servers := pgtest.StartN(t, 3)
+	p := startRouter(t, startEtcd(t), "router")
+	clusterOf(t, p, servers[:2])
+	execute(t, servers[0], `CREATE TABLE users (id bigserial PRIMARY KEY, name text); INSERT INTO users (name) SELECT 'n' || i FROM generate_series(1, 50) AS i;
+		CREATE TABLE people (id serial PRIMARY KEY); INSERT INTO people SELECT FROM generate_series(1, 50);
+		CREATE TABLE orders (user_id bigint REFERENCES users, id bigint GENERATED ALWAYS AS IDENTITY, small serial, PRIMARY KEY (user_id, id));
+		INSERT INTO orders (user_id) SELECT id FROM users`)
+	both := ShardTablesRequest{Tables: append(append(sharding(t, "users", "id").Tables, sharding(t, "orders", "user_id").Tables...), sharding(t, "people", "id").Tables...)}
+	shardTable(t, p, both)
+	eventually(t, "all shards have recorded the map", p.settled)
+	expectNoFindings(t, p)
+	users, orders := p.follower.Map().Table("public", "users"), p.follower.Map().Table("public", "orders")
+	if !slices.Equal(users.MadeKeys(), []string{"id"}) || len(users.IDs()) > 0 || len(orders.MadeKeys()) > 0 || len(orders.IDs()) != 1 || orders.IDs()[0].Column != "id" {
+		t.Fatalf("the map has %+v and %+v", users.Spec(), orders.Spec())
+	}
+	insertNumbered(t, servers[:2], 60)
+	add(t, p, "s3", servers[2])
+	insertNumbered(t, servers[:2], 70)
+	if n := one[int64](t, servers[2], "SELECT cleave.id_maker() + nextval('users_id_seq') * 0"); n != 128-3 {
+		t.Errorf("the new shard makes ids with number %d", n)
+	}
+	if n := one[int64](t, servers[2], "SELECT cleave.next_number('users_id_seq')"); n>>47 != 3 {
+		t.Errorf("the new shard counts %d", n)
+	}
+	if changed, err := p.DiffSchema(t.Context()); err != nil || len(changed) > 0 {
+		t.Errorf("the shards' schemas differ: %+v, %v", changed, err)
+	}
+	refillTickets(t, p, servers)
+
+	if _, err := p.UndistributeTables(t.Context(), tablesNamed(t, "users", "orders", "people")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ table, column, insert string }{
+		{"users", "id", "INSERT INTO users DEFAULT VALUES"}, {"people", "id", "INSERT INTO people DEFAULT VALUES"},
+		{"orders", "id", "INSERT INTO orders (user_id) VALUES (1)"}, {"orders", "small", "INSERT INTO orders (user_id) VALUES (1)"},
+	} {
+		last := one[int64](t, servers[0], "SELECT max("+c.column+") FROM "+c.table)
+		if next := one[int64](t, servers[0], c.insert+" RETURNING "+c.column); next != last+1 {
+			t.Errorf("%s.%s goes on at home with %d after %d", c.table, c.column, next, last)
+		}
+	}
+	if n := one[int](t, servers[0], "SELECT count(*) FROM pg_trigger WHERE tgname ~ 'cleave'"); n > 0 {
+		t.Errorf("%d triggers are left", n)
+	}
+	shardTable(t, p, both)
+	insertNumbered(t, servers[:2], 81) // one was added at home
+}
+
+// insertNumbered adds rows without numbers on each of the servers, which have that many users between them.
+func insertNumbered(t *testing.T, servers []*localpg.Server, users int) {
+	t.Helper()
+	ids := map[int64]bool{}
+	for i, server := range servers {
+		conn := asRouter(t, server)
+		for range 5 {
+			var user, person, order int64
+			if err := conn.QueryRow(t.Context(), "INSERT INTO users (name) VALUES ('new') RETURNING id").Scan(&user); err != nil {
+				t.Fatalf("server %d: %v", i, err)
+			}
+			if err := conn.QueryRow(t.Context(), "INSERT INTO people DEFAULT VALUES RETURNING id").Scan(&person); err != nil {
+				t.Fatalf("server %d: %v", i, err)
+			}
+			if err := conn.QueryRow(t.Context(), "INSERT INTO orders (user_id) VALUES ($1) RETURNING id", user).Scan(&order); err != nil {
+				t.Fatalf("server %d: %v", i, err)
+			}
+			if user <= 50 || person <= 50 || order <= 50 || ids[user] || ids[order] {
+				t.Errorf("server %d made %d, %d and %d", i, user, person, order)
+			}
+			ids[user], ids[order] = true, true
+		}
+	}
+	if got := content(t, servers, "users"); len(got) != users {
+		t.Errorf("there are %d users, want %d", len(got), users)
+	}
+}
+
+// refillTickets uses a block of an integer key up.
+func refillTickets(t *testing.T, p *process, servers []*localpg.Server) {
+	t.Helper()
+	const block = "SELECT seqmin FROM pg_sequence WHERE seqrelid = 'people_id_seq'::regclass"
+	before := one[int64](t, servers[1], block)
+	execute(t, servers[1], "SELECT setval('people_id_seq', seqmax - 3) FROM pg_sequence WHERE seqrelid = 'people_id_seq'::regclass")
+	if err := p.refillNumbers(t.Context(), p.follower.Map()); err != nil {
+		t.Fatal(err)
+	}
+	if now := one[int64](t, servers[1], block); now <= before || now >= 0 {
+		t.Errorf("the block of tickets that began with %d is followed by one that begins with %d", before, now)
+	}
+}
+
+// TestCountedIDs on request, and where rows have numbers that could meet made ones.
+func TestCountedIDs(t *testing.T) {
+	servers := pgtest.StartN(t, 2)
+	p := startRouter(t, startEtcd(t), "router")
+	clusterOf(t, p, servers)
+	execute(t, servers[0], `CREATE TABLE a (k bigint, id bigserial); CREATE TABLE b (k bigint, id bigserial); INSERT INTO b VALUES (1, 9000000000000000000);
+		CREATE TABLE c (k bigint, id bigserial)`)
+	wanted := sharding(t, "a", "k")
+	wanted.IDs = "lots"
+	if _, err := p.ShardTables(t.Context(), wanted); err == nil || !strings.Contains(err.Error(), "lots") {
+		t.Errorf("ids => 'lots': %v", err)
+	}
+	wanted.IDs = CountedIDs
+	shardTable(t, p, wanted)
+	changed, err := p.ShardTables(t.Context(), sharding(t, "b", "k"))
+	if err != nil || len(changed.Findings) != 1 || changed.Findings[0].Code != "ids_counted" || !strings.Contains(changed.Findings[0].Message, `column "id"`) {
+		t.Errorf("%+v, %v", changed.Findings, err)
+	}
+	execute(t, servers[0], `CREATE TABLE d (k bigserial, id bigserial);
+		CREATE FUNCTION numbers() RETURNS bigint LANGUAGE sql AS 'SELECT currval(''d_k_seq'') + currval(''d_id_seq'')'`)
+	changed, err = p.ShardTables(t.Context(), sharding(t, "d", "k"))
+	if err != nil || len(changed.Findings) != 2 || !strings.Contains(changed.Findings[0].Message, "every INSERT has to give it: function public.numbers() reads its sequence") {
+		t.Errorf("%+v, %v", changed.Findings, err)
+	}
+	ranged := sharding(t, "c", "k")
+	ranged.Strategy = "range"
+	shardTable(t, p, ranged)
+	for i, table := range []string{"a", "b", "c", "d"} {
+		if declared := p.follower.Map().Table("public", table); len(declared.IDs())+len(declared.MadeKeys()) > 0 {
+			t.Errorf("the map has %+v", declared.Spec())
+		}
+		if n := one[int64](t, servers[1], "SELECT nextval('"+table+"_id_seq')"); n>>47 != 2 {
+			t.Errorf("sequence %d counts %d", i, n)
+		}
+	}
+}
+
+// TestNumbersAreAPartOfTheTable: a map that says otherwise of them says otherwise of the table.
+func TestNumbersAreAPartOfTheTable(t *testing.T) {
+	m, err := topology.New("0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := topology.NewKeyspaceSpec("k", topology.ByHash, 1, "bigint")
+	spec.Ranges = []topology.RangeSpec{{Shard: "s1"}}
+	said := map[string]bool{}
+	for _, table := range []topology.TableSpec{
+		{}, {IDs: []topology.MadeID{{Column: "id", Floor: 1}}}, {IDs: []topology.MadeID{{Column: "id", Floor: 2}}}, {MadeKeys: []string{"user_id"}},
+	} {
+		table.Name, table.Kind, table.Keyspace, table.Key = "public.orders", topology.Sharded, "k", []string{"user_id"}
+		next, err := m.Next(topology.AddShard(topology.ShardSpec{Name: "s1", Primary: topology.InstanceSpec{Address: "a:1"}}), topology.CreateKeyspace(spec), topology.SetTable(table))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := tableText(next.Table("public", "orders"))
+		if said[text] {
+			t.Errorf("two tables are %s", text)
+		}
+		said[text] = true
+	}
 }

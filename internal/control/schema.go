@@ -38,5 +38,9 @@ func (c *Cluster) DiffSchema(ctx context.Context) ([]api.Finding, error) {
 		}
 		compared = append(compared, found[look.spec.Name])
 	}
-	return append(findings, shard.DiffSchemas(m, compared)...), nil
+	state, err := c.config.Store.Schema(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(findings, shard.DiffSchemasDuring(m, compared, state.Rollouts)...), nil
 }

@@ -31,11 +31,21 @@ type ShardTablesRequest struct {
 	SplitAt  []topology.Point
 	// UniquePerShard takes unique constraints that do not contain the key, which then hold on each shard alone.
 	UniquePerShard bool
+	// IDs says what numbers bigint columns get that are serial or have an identity: keyed, which is the default, or counted.
+	IDs string
 	// Role is who asks: it must own the tables, or be a superuser. Default: an operator, who may.
 	Role string
 	// Progress hears how far it is, if it takes long. Default: nobody does, only the log.
 	Progress func(string)
 }
+
+// What numbers bigint columns get.
+const (
+	// KeyedIDs carry the slot of the row's key, so that a row is found by its id.
+	KeyedIDs = "keyed"
+	// CountedIDs only count, on each shard in numbers of its own, so that a row may change its key.
+	CountedIDs = "counted"
+)
 
 // TablesRequest asks for tables to become reference tables, or to be on the home shard alone, all of them or none.
 type TablesRequest struct {
@@ -54,9 +64,7 @@ func (c *Cluster) ShardTables(ctx context.Context, request ShardTablesRequest) (
 	for _, t := range request.Tables {
 		d.tables = append(d.tables, t.Table)
 	}
-	d.decide = func(m *topology.Map, definitions shard.Definitions) ([]topology.Change, error) {
-		return shardedAs(m, definitions, request)
-	}
+	d.decide = func(d *declaration) ([]topology.Change, error) { return d.shardedAs(request) }
 	return c.declare(ctx, d)
 }
 
@@ -67,9 +75,9 @@ func (c *Cluster) ReferenceTables(ctx context.Context, request TablesRequest) (a
 	})
 }
 
-func referencesAs(_ *topology.Map, definitions shard.Definitions) ([]topology.Change, error) {
-	changes := make([]topology.Change, len(definitions))
-	for i, t := range definitions {
+func referencesAs(d *declaration) ([]topology.Change, error) {
+	changes := make([]topology.Change, len(d.definitions))
+	for i, t := range d.definitions {
 		changes[i] = topology.SetTable(topology.TableSpec{Name: t.Table.String(), Kind: topology.Reference})
 	}
 	return changes, nil
@@ -80,9 +88,9 @@ func (c *Cluster) UndistributeTables(ctx context.Context, request TablesRequest)
 	return c.declare(ctx, declaration{back: true, tables: slices.Clone(request.Tables), role: request.Role, progress: request.Progress, decide: undeclaredAs})
 }
 
-func undeclaredAs(_ *topology.Map, definitions shard.Definitions) ([]topology.Change, error) {
-	changes := make([]topology.Change, len(definitions))
-	for i, t := range definitions {
+func undeclaredAs(d *declaration) ([]topology.Change, error) {
+	changes := make([]topology.Change, len(d.definitions))
+	for i, t := range d.definitions {
 		changes[i] = topology.DropTable(t.Table.String())
 	}
 	return changes, nil
@@ -97,20 +105,24 @@ func (c *Cluster) Tables() []api.Table {
 }
 
 // shardedAs chooses each table's keyspace and sees whether it fits.
-func shardedAs(m *topology.Map, definitions shard.Definitions, request ShardTablesRequest) ([]topology.Change, error) {
+func (d *declaration) shardedAs(request ShardTablesRequest) ([]topology.Change, error) {
+	if request.IDs != "" && request.IDs != KeyedIDs && request.IDs != CountedIDs {
+		return nil, pgerr.New(pgerr.InvalidParameterValue, "ids => '%s' is not known", request.IDs).WithHint("It is '%s' or '%s'.", KeyedIDs, CountedIDs)
+	}
 	var changes []topology.Change
 	for _, t := range request.Tables {
-		at := slices.IndexFunc(definitions, func(d *shard.Definition) bool { return d.Table == t.Table })
-		types, err := definitions[at].KeyTypes(t.Key)
+		at := slices.IndexFunc(d.definitions, func(d *shard.Definition) bool { return d.Table == t.Table })
+		definition := d.definitions[at]
+		types, err := definition.KeyTypes(t.Key)
 		if err != nil {
 			return nil, err
 		}
 		if !request.UniquePerShard {
-			if err := definitions[at].CheckUnique(t.Key); err != nil {
+			if err := definition.CheckUnique(t.Key); err != nil {
 				return nil, err
 			}
 		}
-		sofar, err := m.Next(changes...)
+		sofar, err := d.m.Next(changes...)
 		if err != nil {
 			return nil, invalidUnlessTyped(err)
 		}
@@ -120,10 +132,52 @@ func shardedAs(m *topology.Map, definitions shard.Definitions, request ShardTabl
 		}
 		if create != nil {
 			changes = append(changes, create)
+			if sofar, err = d.m.Next(changes...); err != nil {
+				return nil, invalidUnlessTyped(err)
+			}
 		}
-		changes = append(changes, topology.SetTable(topology.TableSpec{Name: t.Table.String(), Kind: topology.Sharded, Keyspace: name, Key: t.Key}))
+		spec := topology.TableSpec{Name: t.Table.String(), Kind: topology.Sharded, Keyspace: name, Key: t.Key}
+		if sofar.Keyspace(name).Strategy() == topology.ByHash {
+			if err := d.makeNumbers(&spec, definition, request); err != nil {
+				return nil, err
+			}
+		}
+		changes = append(changes, topology.SetTable(spec))
 	}
 	return changes, nil
+}
+
+// makeNumbers says which of the table's numbers shards make to fit the key.
+func (d *declaration) makeNumbers(spec *topology.TableSpec, definition *shard.Definition, request ShardTablesRequest) error {
+	ids, keys, obstacles, err := definition.Made(spec.Key, d.numbers[definition.Table])
+	if err != nil {
+		return err
+	}
+	spec.MadeKeys = keys
+	if request.IDs != CountedIDs {
+		spec.IDs = ids
+	}
+	for _, o := range obstacles {
+		if o.InKey || request.IDs != CountedIDs {
+			d.findings = append(d.findings, notMade(definition.Table, o))
+		}
+	}
+	return nil
+}
+
+// notMade says why the numbers of a column are only counted.
+func notMade(table topology.TableName, o shard.Obstacle) api.Finding {
+	f := api.Finding{Severity: api.Warning, Code: "ids_counted", Hint: "Say ids => 'counted' if that is what you want."}
+	why := "it has greater numbers than ids that are made now would be"
+	if o.Reader != "" {
+		why = o.Reader + " reads its sequence, and would be given numbers that are not made yet"
+	}
+	f.Message = fmt.Sprintf("the numbers of column %q of table %s are only counted, and rows are not found by them alone: %s", o.Column, table, why)
+	if o.InKey {
+		f.Message = fmt.Sprintf("column %q of table %s is not filled in by shards, so every INSERT has to give it: %s", o.Column, table, why)
+		f.Hint = "Let it use RETURNING instead, bring the table home, and declare it again."
+	}
+	return f
 }
 
 // keyspaceFor returns the name of the keyspace, and how to create it if it is to be.

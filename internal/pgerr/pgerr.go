@@ -54,15 +54,19 @@ const (
 	InsufficientPrivilege     = "42501"
 	UndefinedTable            = "42P01"
 	UndefinedColumn           = "42703"
+	DuplicateColumn           = "42701"
+	InvalidColumnReference    = "42P10"
 	UndefinedFunction         = "42883"
 	UndefinedObject           = "42704"
 	DuplicatePrepared         = "42P05"
 	DuplicateCursor           = "42P03"
+	DuplicateTable            = "42P07"
 	WrongObjectType           = "42809"
 	InvalidTableDefinition    = "42P16"
 	TooManyConnections        = "53300"
 	ProgramLimitExceeded      = "54000"
 	ObjectNotInPrerequisite   = "55000"
+	ObjectInUse               = "55006"
 	LockNotAvailable          = "55P03"
 	QueryCanceled             = "57014"
 	AdminShutdown             = "57P01"
@@ -73,6 +77,8 @@ const (
 	NotOwned                  = "CL001" // a row came to a shard that does not own it
 	NoHello                   = "CL002" // somebody who is no router wrote to a sharded table
 	OldMap                    = "CL003" // a router with a map that is older than the shard allows
+	WrongNumber               = "CL004" // a number does not fit its row, or is only a ticket for one
+	NumberMade                = "CLN01" // no error: with it a shard tells the router which number it has made
 )
 
 // Error makes it an error of Go.

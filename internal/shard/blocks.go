@@ -99,42 +99,12 @@ func takeBlock(ctx context.Context, home executor, sequence string, shards int, 
 	return b, nil
 }
 
-// set lets a sequence count through the block.
-func (b Block) set(ctx context.Context, on executor, sequence string) error {
+// set lets a sequence count through the block, shifted if it gives tickets.
+func (b Block) set(ctx context.Context, on executor, sequence string, shift int64) error {
 	if b.Last == 0 {
 		return fmt.Errorf("sequence %s was given no numbers", sequence)
 	}
-	if _, err := on.Exec(ctx, fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d START WITH %d RESTART WITH %d", sequence, b.First, b.Last, b.First, b.First)); err != nil {
-		return fmt.Errorf("let sequence %s count from %d to %d: %w", sequence, b.First, b.Last, err)
-	}
-	return nil
-}
-
-// EndBlocks lets the sequences of a table that has come home count on after all numbers that are there, as far as integers go.
-func (d *Definition) EndBlocks(ctx context.Context, home pgx.Tx) error {
-	if !d.HasSmallNumbers() {
-		return nil
-	}
-	ends, err := d.SequenceEnds(ctx, home)
-	if err != nil {
-		return err
-	}
-	for _, s := range d.Sequences {
-		if !d.isSmall(s) {
-			continue
-		}
-		next := int64(1)
-		for _, end := range ends[s.Name] {
-			next = max(next, end+1)
-		}
-		if _, err := home.Exec(ctx, fmt.Sprintf("ALTER SEQUENCE %s MINVALUE 1 MAXVALUE %d START WITH 1 RESTART WITH %d", s.Name, integerEnd-1, min(next, integerEnd-1))); err != nil {
-			return fmt.Errorf("let sequence %s count on: %w", s.Name, err)
-		}
-		if _, err := home.Exec(ctx, "DELETE FROM cleave.number_blocks WHERE sequence = $1", s.Name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return setBounds(ctx, on, sequence, b.First+shift, b.Last+shift, b.First+shift, b.First+shift)
 }
 
 // SmallSequence is a sequence that is given its numbers in blocks, as a shard has it.
@@ -143,6 +113,8 @@ type SmallSequence struct {
 	// Last is the end of its block, and Low says that more than three quarters of that are used.
 	Last int64
 	Low  bool
+	// Tickets: it gives tickets for its numbers.
+	Tickets bool
 }
 
 // SmallSequences looks at those of the shard that belong to these tables.
@@ -152,7 +124,7 @@ func SmallSequences(ctx context.Context, conn *pgx.Conn, tables []topology.Table
 		names[i] = t.String()
 	}
 	rows, err := conn.Query(ctx, `
-		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.seqmax, 4 * (s.seqmax - coalesce(pg_sequence_last_value(c.oid), s.seqstart)) < s.seqmax - s.seqmin
+		SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.seqmax - coalesce(cleave.ticket_base(c.oid), 0), 4 * (s.seqmax - coalesce(pg_sequence_last_value(c.oid), s.seqstart)) < s.seqmax - s.seqmin, cleave.ticket_base(c.oid) IS NOT NULL
 		FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S' JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_sequence s ON s.seqrelid = c.oid
 		JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND a.atttypid = 'integer'::regtype
 		WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND s.seqtypid <> 'smallint'::regtype
@@ -168,10 +140,14 @@ func SmallSequences(ctx context.Context, conn *pgx.Conn, tables []topology.Table
 }
 
 // Refill gives a sequence of a shard, which is low, another block.
-func Refill(ctx context.Context, home, conn *pgx.Conn, sequence string, shards int, used int64) (Block, error) {
-	block, err := takeBlock(ctx, home, sequence, shards, used)
+func Refill(ctx context.Context, home, conn *pgx.Conn, s SmallSequence, shards int, used int64) (Block, error) {
+	block, err := takeBlock(ctx, home, s.Name, shards, used)
 	if err != nil {
 		return Block{}, err
 	}
-	return block, block.set(ctx, conn, sequence)
+	shift := int64(0)
+	if s.Tickets {
+		shift = smallTickets
+	}
+	return block, block.set(ctx, conn, s.Name, shift)
 }

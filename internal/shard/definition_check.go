@@ -221,7 +221,7 @@ func (d *Definition) CheckForeignKeys(m *topology.Map) error {
 		if why := foreignKeyObstacle(own, m.Table(target.Schema, target.Name), c); why != "" {
 			return pgerr.New(pgerr.FeatureNotSupported, "foreign key %q of table %s cannot be kept", c.Name, d.Table).
 				WithDetail("It refers to table %s, and %s.", target, why).
-				WithHint("Declare that table before or in the same call, by the columns that the foreign key refers to, or make it a reference table; or: ALTER TABLE %s DROP CONSTRAINT %s", d.Table, sqltext.QuoteIdentifier(c.Name))
+				WithHint("Shard both in one call, by the columns of the foreign key, as in SELECT cleave.shard_tables('%s(…), %s(…)'), or make that one a reference table first; or: ALTER TABLE %s DROP CONSTRAINT %s", target, d.Table, d.Table, sqltext.QuoteIdentifier(c.Name))
 		}
 	}
 	if own == nil || own.Kind() != topology.Sharded {
@@ -231,7 +231,7 @@ func (d *Definition) CheckForeignKeys(m *topology.Map) error {
 		if from := m.Table(r.Schema, r.Table); from == nil || from.Kind() != topology.Sharded {
 			return pgerr.New(pgerr.FeatureNotSupported, "foreign key %q of table %s cannot be kept", r.Constraint, r.table()).
 				WithDetail("It refers to table %s, whose rows would be on several shards, while those of %s are not.", d.Table, r.table()).
-				WithHint("Shard that table in the same call, or: ALTER TABLE %s DROP CONSTRAINT %s", r.table(), sqltext.QuoteIdentifier(r.Constraint))
+				WithHint("Shard both in one call, by the columns of the foreign key, as in SELECT cleave.shard_tables('%s(…), %s(…)'); or: ALTER TABLE %s DROP CONSTRAINT %s", d.Table, r.table(), r.table(), sqltext.QuoteIdentifier(r.Constraint))
 		}
 	}
 	return nil

@@ -48,6 +48,23 @@ func (s Definitions) Complete(ctx context.Context, tx pgx.Tx, shard string) erro
 	return nil
 }
 
+// Unchanged says whether the tables are still what they were when they were described.
+func (s Definitions) Unchanged(ctx context.Context, on querier) (bool, error) {
+	for _, d := range s {
+		now, err := describe(ctx, on, d.Table)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read the definition of table %s again: %w", d.Table, err)
+		}
+		if len(d.differsFrom(now)) > 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // failed says where and with what, unless the error is for a client already.
 func (d *Definition) failed(err error, shard string) error {
 	var known *pgerr.Error

@@ -3,7 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
-	"strings"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -133,13 +133,13 @@ func (d *Definition) identitySQL(c Column) string {
 type Ends map[string][]int64
 
 // SequenceEnds looks at the home shard, while the table is locked and all of its rows are there, how far each lane is used up. The first is the lane
-// of no shard.
+// of no shard. A ticket counts as what it stands for.
 func (d *Definition) SequenceEnds(ctx context.Context, tx pgx.Tx) (Ends, error) {
 	ends := Ends{}
 	for _, s := range d.Sequences {
 		rows, err := tx.Query(ctx, fmt.Sprintf(`
-			SELECT max(number) FROM (SELECT %[1]s::bigint AS number FROM ONLY %[2]s UNION ALL SELECT last_value FROM %[3]s) AS used
-			WHERE number >= 0 GROUP BY number >> %[4]d ORDER BY 1`, sqltext.QuoteIdentifier(s.Column), d.Table, s.Name, laneBits))
+			SELECT max(number) FROM (SELECT %[1]s::bigint AS number FROM ONLY %[2]s UNION ALL SELECT last_value - coalesce(cleave.ticket_base(%[5]s), 0) FROM %[3]s) AS used
+			WHERE number >= 0 GROUP BY number >> %[4]d ORDER BY 1`, sqltext.QuoteIdentifier(s.Column), d.Table, s.Name, laneBits, sqltext.QuoteLiteral(s.Name)))
 		if err == nil {
 			ends[s.Name], err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		}
@@ -151,12 +151,13 @@ func (d *Definition) SequenceEnds(ctx context.Context, tx pgx.Tx) (Ends, error) 
 }
 
 // SetNumbers lets the table's sequences on a shard count where no other shard's do: in its lane, after whatever is used of it, or in the
-// block that it was given.
-func (d *Definition) SetNumbers(ctx context.Context, tx pgx.Tx, shard *topology.Shard, ends Ends, blocks Blocks) error {
+// block that it was given. Where the map says that numbers are made they give tickets.
+func (d *Definition) SetNumbers(ctx context.Context, tx pgx.Tx, t *topology.Table, shard *topology.Shard, ends Ends, blocks Blocks) error {
 	first, last := lane(shard)
 	for _, s := range d.Sequences {
+		shift := d.ticketsOf(t, s)
 		if d.isSmall(s) {
-			if err := blocks[s.Name].set(ctx, tx, s.Name); err != nil {
+			if err := blocks[s.Name].set(ctx, tx, s.Name, shift); err != nil {
 				return err
 			}
 			continue
@@ -170,8 +171,70 @@ func (d *Definition) SetNumbers(ctx context.Context, tx pgx.Tx, shard *topology.
 		if next > last {
 			return d.unsupported(fmt.Sprintf("Column %q has the number %d, so sequence %s has none left for shard %q.", s.Column, next-s.Increment, s.Name, shard.Name()), "Give the column smaller numbers.")
 		}
-		if _, err := tx.Exec(ctx, fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d START WITH %d RESTART WITH %d", s.Name, first, last, first, next)); err != nil {
-			return fmt.Errorf("let sequence %s count from %d on: %w", s.Name, next, err)
+		if err := setBounds(ctx, tx, s.Name, first+shift, last+shift, first+shift, next+shift); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setBounds lets a sequence count within bounds, from next on.
+func setBounds(ctx context.Context, on executor, sequence string, least, greatest, start, next int64) error {
+	if _, err := on.Exec(ctx, fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d START WITH %d RESTART WITH %d", sequence, least, greatest, start, next)); err != nil {
+		return fmt.Errorf("let sequence %s count from %d to %d: %w", sequence, next, greatest, err)
+	}
+	return nil
+}
+
+// endTickets lets the sequences of a table, whose numbers are made no more, give what their tickets stand for.
+func endTickets(ctx context.Context, tx pgx.Tx, table topology.TableName) error {
+	rows, err := tx.Query(ctx, `
+		SELECT cleave.sequence_name(s.seqrelid), s.seqmin - base, s.seqmax - base, s.seqstart - base, coalesce(pg_sequence_last_value(s.seqrelid) + s.seqincrement, s.seqstart) - base
+		FROM pg_depend d JOIN pg_sequence s ON s.seqrelid = d.objid, cleave.ticket_base(s.seqrelid) AS base
+		WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') AND d.refobjid = $1::text::regclass AND base IS NOT NULL`, table.String())
+	if err != nil {
+		return err
+	}
+	type shifted struct {
+		Name                         string
+		Least, Greatest, Start, Next int64
+	}
+	sequences, err := pgx.CollectRows(rows, pgx.RowToStructByPos[shifted])
+	if err != nil {
+		return fmt.Errorf("see which sequences of table %s give tickets: %w", table, err)
+	}
+	for _, s := range sequences {
+		if err := setBounds(ctx, tx, s.Name, s.Least, s.Greatest, s.Start, min(s.Next, s.Greatest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EndNumbers lets the sequences of a table that has come home count on after all numbers that are there, as far as they go.
+func (d *Definition) EndNumbers(ctx context.Context, home pgx.Tx) error {
+	ends, err := d.SequenceEnds(ctx, home)
+	if err != nil {
+		return err
+	}
+	for _, s := range d.Sequences {
+		greatest := int64(math.MaxInt64)
+		if s.Type == "integer" || d.isSmall(s) {
+			greatest = math.MaxInt32
+		}
+		next := int64(1)
+		for _, end := range ends[s.Name] {
+			if end > greatest-s.Increment {
+				next = greatest // it is used up
+				break
+			}
+			next = max(next, end+s.Increment)
+		}
+		if err := setBounds(ctx, home, s.Name, 1, greatest, 1, next); err != nil {
+			return err
+		}
+		if _, err := home.Exec(ctx, "DELETE FROM cleave.number_blocks WHERE sequence = $1", s.Name); err != nil {
+			return fmt.Errorf("forget the blocks of sequence %s: %w", s.Name, err)
 		}
 	}
 	return nil
@@ -185,10 +248,10 @@ func (d *Definition) CarrySequences(ctx context.Context, home, other pgx.Tx) err
 		err := home.QueryRow(ctx, fmt.Sprintf("SELECT s.seqmin, s.seqmax, s.seqstart, v.last_value, v.is_called FROM pg_sequence s, %s v WHERE s.seqrelid = %s::regclass", s.Name, sqltext.QuoteLiteral(s.Name))).
 			Scan(&values[0], &values[1], &values[2], &values[3], &called)
 		if err == nil {
-			_, err = other.Exec(ctx, strings.Join([]string{
-				fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d START WITH %d", s.Name, values[0], values[1], values[2]),
-				fmt.Sprintf("SELECT setval(%s, %d, %t)", sqltext.QuoteLiteral(s.Name), values[3], called),
-			}, "; "))
+			err = setBounds(ctx, other, s.Name, values[0], values[1], values[2], values[2]) // where it stands may be outside of them
+		}
+		if err == nil {
+			_, err = other.Exec(ctx, fmt.Sprintf("SELECT setval(%s, %d, %t)", sqltext.QuoteLiteral(s.Name), values[3], called))
 		}
 		if err != nil {
 			return fmt.Errorf("carry sequence %s: %w", s.Name, err)

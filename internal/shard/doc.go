@@ -16,6 +16,7 @@
 //     at them, [Plan.Mend] mends them. [HelloSQL] is how a router introduces itself, so that they let it write.
 //   - [Describe] reads the definition of a table with all that it is made of, and [Definitions] makes tables on another shard, each
 //     [Part] of the rows with its condition. [Note] is what the home shard keeps of a declaration while it is under way.
+//   - [RolloutOnShard] applies a change of the schema to this shard alone, and takes it back; the shard notes which it was.
 //   - [Ping] is the cheap look of a monitor.
 //
 // # What it does not do

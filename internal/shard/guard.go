@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,10 +27,12 @@ const mostInlineBounds = 32
 // guard is what stands on one table of a shard: SQL that says the same each time it is made of the same map.
 type guard struct {
 	table topology.TableName
-	// function and source are those of the check of rows, which reference tables do not have.
-	function, source string
-	statements       []string
-	triggers         []string
+	// sources are the bodies of the functions that were made for the table alone, by name; reference tables have none.
+	sources    map[string]string
+	statements []string
+	triggers   []string
+	// generator is the number with which ids have to be made; 0: none are.
+	generator int
 	// digest identifies all of it. The triggers have it as their argument, so that an outdated one can be told.
 	digest string
 }
@@ -41,7 +44,20 @@ const guardDigestLength = 32
 type guardDraft struct {
 	table     topology.TableName
 	functions []string
+	sources   map[string]string
 	triggers  []triggerDraft
+	generator int
+}
+
+// addFunction adds a function for a trigger, which nobody else may call.
+func (d *guardDraft) addFunction(name, options, source string) {
+	d.functions = append(d.functions,
+		fmt.Sprintf("CREATE OR REPLACE FUNCTION cleave.%s() RETURNS trigger LANGUAGE plpgsql %s AS %s", name, options, sqltext.QuoteLiteral(source)),
+		fmt.Sprintf("REVOKE ALL ON FUNCTION cleave.%s() FROM PUBLIC", name))
+	if d.sources == nil {
+		d.sources = map[string]string{}
+	}
+	d.sources[name] = source
 }
 
 type triggerDraft struct {
@@ -57,11 +73,14 @@ func (d guardDraft) finish() guard {
 	for _, t := range d.triggers {
 		fmt.Fprintf(sum, "%s %s %s %s\n", t.name, t.events, t.when, t.function)
 	}
-	g := guard{table: d.table, statements: slices.Clone(d.functions), digest: hex.EncodeToString(sum.Sum(nil))[:guardDigestLength]}
+	g := guard{
+		table: d.table, sources: d.sources, statements: slices.Clone(d.functions), generator: d.generator,
+		digest: hex.EncodeToString(sum.Sum(nil))[:guardDigestLength],
+	}
 	for _, t := range d.triggers {
 		g.triggers = append(g.triggers, t.name)
 		g.statements = append(g.statements, fmt.Sprintf("CREATE OR REPLACE TRIGGER %s %s ON %s %s EXECUTE FUNCTION cleave.%s('%s')",
-			t.name, t.events, d.table, t.when, t.function, g.digest))
+			sqltext.QuoteIdentifier(t.name), t.events, d.table, t.when, t.function, g.digest))
 	}
 	return g
 }
@@ -86,48 +105,76 @@ func referenceGuard(table topology.TableName, shards int) guard {
 // guardFunctionPrefix begins the names of the functions that are made for guards, one for each sharded table.
 const guardFunctionPrefix = "guard_"
 
-// guardFunctionName is the same for a table however often it is made anew.
-func guardFunctionName(table topology.TableName) string {
+// functionName is the same for a table however often its guard is made anew.
+func functionName(prefix string, table topology.TableName) string { return prefix + tableDigest(table) }
+
+func tableDigest(table topology.TableName) string {
 	sum := sha256.Sum256([]byte(table.String()))
-	return guardFunctionPrefix + hex.EncodeToString(sum[:8])
+	return hex.EncodeToString(sum[:8])
 }
+
+// functionsFor is a pattern for the names of the functions that are made for guards, of which the table's digest matches this one.
+func functionsFor(digest string) string {
+	return "(" + guardFunctionPrefix + "|" + numberFunctionPrefix + ")" + digest
+}
+
+// anyDigest matches those of all tables.
+const anyDigest = "[0-9a-f]{16}"
+
+var guardFunction = regexp.MustCompile(`^cleave\.` + functionsFor(anyDigest) + `\(\)$`)
 
 // isGuardFunction says whether something in the schema was made for a guard.
-func isGuardFunction(o Object) bool {
-	digits, ok := strings.CutPrefix(o.Name, "cleave."+guardFunctionPrefix)
-	digits, call := strings.CutSuffix(digits, "()")
-	_, err := hex.DecodeString(digits)
-	return o.Kind == "function" && ok && call && err == nil && len(digits) == 16
+func isGuardFunction(o Object) bool { return o.Kind == "function" && guardFunction.MatchString(o.Name) }
+
+// shardedGuard refuses rows that the shard does not own, and makes numbers.
+func shardedGuard(t *topology.Table, shard *topology.Shard, o ownership) (guard, error) {
+	belongs, err := o.belongs(newColumns("NEW", t.KeyColumns()))
+	if err != nil {
+		return guard{}, err
+	}
+	n, err := newNumbered(t, shard, o)
+	if err != nil {
+		return guard{}, err
+	}
+	source, err := o.source(t, shard.Name(), belongs, n.checks())
+	if err != nil {
+		return guard{}, err
+	}
+	name := functionName(guardFunctionPrefix, t.Name())
+	d := guardDraft{table: t.Name(), triggers: []triggerDraft{
+		{name: insertGuard, events: "AFTER INSERT", when: "FOR EACH ROW" + o.insertCondition(belongs, n), function: name},
+		{name: updateGuard, events: "AFTER UPDATE", when: "FOR EACH ROW" + o.updateCondition(t), function: name},
+		strangers(),
+	}}
+	d.addFunction(name, o.options(), source)
+	if len(n.columns()) > 0 {
+		if err := n.addTo(&d, belongs); err != nil {
+			return guard{}, err
+		}
+	}
+	return d.finish(), nil
 }
 
-// shardedGuard refuses rows that the shard does not own.
-func shardedGuard(t *topology.Table, shard string, o ownership) (guard, error) {
+// insertCondition is when a row that is inserted needs a closer look; empty: always.
+func (o ownership) insertCondition(belongs condition, n numbered) string {
+	if o.away > 0 || belongs.bounds > mostInlineBounds {
+		return ""
+	}
+	doubts := []string{"(" + belongs.sql + ") IS NOT TRUE", n.anyNegative(), n.anyTelling()}
+	doubts = slices.DeleteFunc(doubts, func(doubt string) bool { return doubt == "" })
+	return " WHEN (" + strings.Join(doubts, " OR ") + ")"
+}
+
+// updateCondition is when a row that is updated needs a closer look; empty: always.
+func (o ownership) updateCondition(t *topology.Table) string {
+	if o.copies {
+		return ""
+	}
 	columns := t.KeyColumns()
-	belongs, err := o.belongs(newColumns("NEW", columns))
-	if err != nil {
-		return guard{}, err
+	for _, id := range t.IDs() {
+		columns = append(columns, id.Column)
 	}
-	source, err := o.source(t, shard, belongs)
-	if err != nil {
-		return guard{}, err
-	}
-	name := guardFunctionName(t.Name())
-	d := guardDraft{table: t.Name(), functions: []string{
-		fmt.Sprintf("CREATE OR REPLACE FUNCTION cleave.%s() RETURNS trigger LANGUAGE plpgsql %s AS %s", name, o.options(), sqltext.QuoteLiteral(source)),
-		fmt.Sprintf("REVOKE ALL ON FUNCTION cleave.%s() FROM PUBLIC", name),
-	}}
-	insert := triggerDraft{name: insertGuard, events: "AFTER INSERT", when: "FOR EACH ROW", function: name}
-	if o.away == 0 && belongs.bounds <= mostInlineBounds {
-		insert.when += " WHEN ((" + belongs.sql + ") IS NOT TRUE)"
-	}
-	update := triggerDraft{name: updateGuard, events: "AFTER UPDATE", when: "FOR EACH ROW", function: name}
-	if !o.copies {
-		update.when += fmt.Sprintf(" WHEN ((%s) IS DISTINCT FROM (%s))", list(newColumns("OLD", columns)), list(newColumns("NEW", columns)))
-	}
-	d.triggers = []triggerDraft{insert, update, strangers()}
-	g := d.finish()
-	g.function, g.source = name, source
-	return g, nil
+	return fmt.Sprintf(" WHEN ((%s) IS DISTINCT FROM (%s))", list(newColumns("OLD", columns)), list(newColumns("NEW", columns)))
 }
 
 // newColumns names the columns of a row variable of a trigger.
@@ -149,8 +196,8 @@ func (o ownership) options() string {
 	return ""
 }
 
-// source is the body of the function that decides about a row and refuses it.
-func (o ownership) source(t *topology.Table, shard string, belongs condition) (string, error) {
+// source is the body of the function that decides about a row and refuses it. What it checks of a row that is the shard's comes last.
+func (o ownership) source(t *topology.Table, shard string, belongs condition, checks string) (string, error) {
 	columns := t.KeyColumns()
 	var b strings.Builder
 	b.WriteString("DECLARE\n\tbelongs boolean;\n\tpinned boolean;\nBEGIN\n")
@@ -166,11 +213,11 @@ func (o ownership) source(t *topology.Table, shard string, belongs condition) (s
 		}
 		b.WriteString(look)
 	}
-	fmt.Fprintf(&b, "\tIF belongs THEN\n\t\tRETURN NULL;\n\tEND IF;\n\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\tDETAIL = pg_catalog.format(%s, %s),\n\t\tHINT = %s, SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;\nEND",
+	fmt.Fprintf(&b, "\tIF belongs IS NOT TRUE THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = pg_catalog.format(%s, %s),\n\t\t\tHINT = %s, SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;\n\tEND IF;\n%s\tRETURN NULL;\nEND",
 		pgerr.NotOwned, sqltext.QuoteLiteral(fmt.Sprintf("a row of table %s does not belong on shard %q", t.Name(), shard)),
 		sqltext.QuoteLiteral(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(columns)), list(slices.Repeat([]string{"%s"}, len(columns))), o.keyspace.Name())),
 		list(newColumns("NEW", columns)),
-		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."))
+		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."), checks)
 	return b.String(), nil
 }
 

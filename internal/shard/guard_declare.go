@@ -160,7 +160,7 @@ func dropGuarded(ctx context.Context, tx pgx.Tx, m *topology.Map, shard string) 
 	if _, err := tx.Exec(ctx, "DROP TABLE "+list(left)); err != nil {
 		return err
 	}
-	return dropUnused(ctx, tx, guardFunctionPrefix+"[0-9a-f]{16}")
+	return dropUnused(ctx, tx, functionsFor(anyDigest))
 }
 
 func refuseRows(ctx context.Context, tx pgx.Tx, table topology.TableName, shard string) error {

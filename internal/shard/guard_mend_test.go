@@ -24,7 +24,7 @@ func guardedUsers(t *testing.T) *cluster {
 func TestAGuardThatWasTamperedWithIsMended(t *testing.T) {
 	c := guardedUsers(t)
 	plan := Prepare(c.m)
-	function := guardFunctionName(topology.TableName{Schema: "public", Name: "users"})
+	function := functionName(guardFunctionPrefix, topology.TableName{Schema: "public", Name: "users"})
 	check := func() []api.Finding {
 		return must[[]api.Finding](t)(plan.CheckGuards(t.Context(), c.conns[0], "s1"))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,7 +27,7 @@ func (p *Plan) guardsOf(s *topology.Shard) ([]guard, error) {
 	for _, t := range p.m.Tables() {
 		switch t.Kind() {
 		case topology.Sharded:
-			g, err := shardedGuard(t, s.Name(), owned[t.Keyspace().Name()])
+			g, err := shardedGuard(t, s, owned[t.Keyspace().Name()])
 			if err != nil {
 				return nil, fmt.Errorf("guard of table %s: %w", t.Name(), err)
 			}
@@ -45,6 +46,7 @@ func (p *Plan) prepareGuards(r *recorder, name string) (err error) {
 	if r.guards, err = p.guardsOf(s); err != nil {
 		return err
 	}
+	r.generator = generatorOf(s)
 	r.pins = map[string]map[rowID]guardPin{}
 	for _, k := range p.keyspaces {
 		r.pins[k.keyspace.Name()] = k.guardPins(s.Number())
@@ -185,7 +187,8 @@ func (g guard) fault(standing map[string]standingTrigger) string {
 			return "trigger " + name + " is disabled, or fires for replicated rows too"
 		case t.digest != g.digest:
 			return "trigger " + name + " is outdated"
-		case t.function == g.function && t.source != g.source:
+		}
+		if source, own := g.sources[t.function]; own && t.source != source {
 			return "the function of trigger " + name + " was changed"
 		}
 	}
@@ -238,6 +241,9 @@ func ordinaryTables(ctx context.Context, on querier, guards []guard) (map[topolo
 
 // stand puts the guard on its table. Statements that wait for the lock see it when they go on, prepared ones too.
 func (g guard) stand(ctx context.Context, tx pgx.Tx) error {
+	if err := ensureMaker(ctx, tx, g.generator); err != nil {
+		return err
+	}
 	if err := lockTable(ctx, tx, g.table, "SHARE ROW EXCLUSIVE"); err != nil {
 		return err
 	}
@@ -251,8 +257,12 @@ func (g guard) stand(ctx context.Context, tx pgx.Tx) error {
 
 // dropGuardSQL is what takes a guard off by hand.
 func dropGuardSQL(table topology.TableName) string {
-	return fmt.Sprintf("DROP TRIGGER IF EXISTS %[1]s ON %[4]s; DROP TRIGGER IF EXISTS %[2]s ON %[4]s; DROP TRIGGER IF EXISTS %[3]s ON %[4]s; DROP FUNCTION IF EXISTS cleave.%[5]s();",
-		insertGuard, updateGuard, strangerGuard, table, guardFunctionName(table))
+	var sql strings.Builder
+	for _, trigger := range []string{insertGuard, updateGuard, strangerGuard, numberGuard, tellGuard} {
+		fmt.Fprintf(&sql, "DROP TRIGGER IF EXISTS %s ON %s; ", sqltext.QuoteIdentifier(trigger), table)
+	}
+	fmt.Fprintf(&sql, "DROP FUNCTION IF EXISTS cleave.%s(), cleave.%s();", functionName(guardFunctionPrefix, table), functionName(numberFunctionPrefix, table))
+	return sql.String()
 }
 
 // dropGuard takes the guard off a table, if both are there.
@@ -264,7 +274,7 @@ func dropGuard(ctx context.Context, tx pgx.Tx, table topology.TableName) error {
 	if err := dropTriggers(ctx, tx, table, standing[table]); err != nil {
 		return err
 	}
-	return dropUnused(ctx, tx, guardFunctionName(table))
+	return dropUnused(ctx, tx, functionsFor(tableDigest(table)))
 }
 
 func dropTriggers(ctx context.Context, tx pgx.Tx, table topology.TableName, triggers map[string]standingTrigger) error {
@@ -273,6 +283,11 @@ func dropTriggers(ctx context.Context, tx pgx.Tx, table topology.TableName, trig
 	}
 	if err := lockTable(ctx, tx, table, "ACCESS EXCLUSIVE"); err != nil {
 		return err
+	}
+	if _, numbered := triggers[numberGuard]; numbered {
+		if err := endTickets(ctx, tx, table); err != nil {
+			return err
+		}
 	}
 	for name := range triggers {
 		if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", sqltext.QuoteIdentifier(name), table)); err != nil {
@@ -313,7 +328,7 @@ func dropAllGuards(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("take the guard off table %s: %w", table, err)
 		}
 	}
-	return dropUnused(ctx, tx, guardFunctionPrefix+"[0-9a-f]{16}")
+	return dropUnused(ctx, tx, functionsFor(anyDigest))
 }
 
 // patience is how often and how long at a time a lock is waited for.

@@ -540,7 +540,7 @@ func TestGuardsNameTheSystemsThings(t *testing.T) {
 	}
 	unqualified := regexp.MustCompile(`(?:^|[^.\w])([a-z]\w*)\(|::(text|varchar|uuid|date|timestamptz|bytea)\b|COLLATE "| (?:[-+*/%<>=]+) [^>]`)
 	for _, g := range must[[]guard](t)(Prepare(m).guardsOf(m.Shard("s1"))) {
-		for line := range strings.Lines(g.source) {
+		for line := range strings.Lines(strings.Join(slices.Collect(maps.Values(g.sources)), "\n")) {
 			if strings.Contains(line, "ERRCODE") || strings.Contains(line, "DETAIL") || strings.Contains(line, "HINT") {
 				continue // words for people, and PL/pgSQL's own signs
 			}

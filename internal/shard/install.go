@@ -97,6 +97,8 @@ var steps = []step{
 		COMMENT ON TABLE cleave.number_blocks IS 'on the home shard: from which number on nothing has been given to a shard yet, of each sequence whose numbers are integers';
 		REVOKE ALL ON cleave.number_blocks FROM PUBLIC;`,
 		tablesNamed("number_blocks")},
+	{"roll-outs", rolloutsNoted, append(tablesNamed("rollouts"), rolloutFunctions...)},
+	{"numbers of sharded tables", numbersOfShardedTables, numberObjects()},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step

@@ -32,6 +32,8 @@ type recorder struct {
 	// pins and guards are what stands on the tables, by keyspace and in the order of names.
 	pins   map[string]map[rowID]guardPin
 	guards []guard
+	// generator is the number with which the shard makes ids.
+	generator int
 }
 
 // recordedHead is the one row that a record begins with.
@@ -53,6 +55,9 @@ func (r *recorder) run(ctx context.Context) error {
 	}
 	released, err := r.tables(ctx)
 	if err != nil {
+		return err
+	}
+	if err := ensureMaker(ctx, r.tx, r.generator); err != nil {
 		return err
 	}
 	if err := r.standGuards(ctx, released); err != nil {

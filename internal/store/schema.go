@@ -16,8 +16,11 @@ import (
 )
 
 // schemaFormat is what a stored schema state says of itself. Another format gets another number, and old binaries say that
-// they are old.
-const schemaFormat = 1
+// they are old. A state with roll-outs has the second one: who does not know them would lose them with its next write.
+const (
+	schemaFormat   = 1
+	rolloutsFormat = 2
+)
 
 // maxSchemaBytes leaves room beside the state in what etcd takes as one request.
 const maxSchemaBytes = 1 << 20
@@ -32,11 +35,12 @@ type storedSchema struct {
 
 // schemaRecord is the schema state as stored.
 type schemaRecord struct {
-	Format     int          `json:"format"`
-	Epoch      uint64       `json:"epoch"`
-	MapVersion uint64       `json:"map_version"`
-	Holds      []holdRecord `json:"holds,omitempty"`
-	Attempts   []string     `json:"attempts"` // those that wrote it, the newest first
+	Format     int             `json:"format"`
+	Epoch      uint64          `json:"epoch"`
+	MapVersion uint64          `json:"map_version"`
+	Holds      []holdRecord    `json:"holds,omitempty"`
+	Rollouts   []rolloutRecord `json:"rollouts,omitempty"`
+	Attempts   []string        `json:"attempts"` // those that wrote it, the newest first
 }
 
 // holdRecord is a hold as stored.
@@ -58,6 +62,10 @@ func (c storedSchema) encode() (string, error) {
 		}
 		record.Holds = append(record.Holds, held)
 	}
+	for _, r := range c.state.Rollouts {
+		record.Format = rolloutsFormat
+		record.Rollouts = append(record.Rollouts, recordOf(r))
+	}
 	for _, a := range c.attempts {
 		record.Attempts = append(record.Attempts, hex.EncodeToString(a[:]))
 	}
@@ -78,8 +86,8 @@ func decodeSchema(kv keyValue) (storedSchema, error) {
 	if err := json.Unmarshal(kv.Value, &record); err != nil {
 		return storedSchema{}, fmt.Errorf("stored schema state: %w", err)
 	}
-	if record.Format != schemaFormat {
-		return storedSchema{}, fmt.Errorf("stored schema state has format %d, this version reads format %d", record.Format, schemaFormat)
+	if record.Format != schemaFormat && record.Format != rolloutsFormat {
+		return storedSchema{}, fmt.Errorf("stored schema state has format %d, this version reads formats %d and %d", record.Format, schemaFormat, rolloutsFormat)
 	}
 	current := storedSchema{revision: kv.ModRevision}
 	current.state.Epoch, current.state.MapVersion = record.Epoch, record.MapVersion
@@ -89,6 +97,13 @@ func decodeSchema(kv keyValue) (storedSchema, error) {
 			return storedSchema{}, fmt.Errorf("stored schema state: %w", err)
 		}
 		current.state.Holds = append(current.state.Holds, hold)
+	}
+	for _, stored := range record.Rollouts {
+		rollout, err := stored.rollout()
+		if err != nil {
+			return storedSchema{}, fmt.Errorf("stored schema state: %w", err)
+		}
+		current.state.Rollouts = append(current.state.Rollouts, rollout)
 	}
 	for _, text := range record.Attempts {
 		name, err := hex.DecodeString(text)
@@ -133,7 +148,8 @@ func (s *Store) Holding(ctx context.Context, holdID string) error {
 
 // Hold keeps all routers from starting statements on the tables, once they have applied the state that it returns. The hold
 // needs an ID that nobody else uses and a holder that is registered, otherwise it fails with [ErrNotRegistered]. If one of the
-// tables is held already it fails with a [HeldError]. The same hold again changes nothing.
+// tables is held already it fails with a [HeldError], and with a [RolloutError] if a roll-out of one is open. The same hold again
+// changes nothing.
 func (s *Store) Hold(ctx context.Context, hold topology.Hold) (topology.SchemaState, error) {
 	if hold.ID == "" || hold.Holder == "" {
 		return topology.SchemaState{}, errors.New("hold tables: the hold has no ID or no holder")
@@ -151,6 +167,9 @@ func (s *Store) Hold(ctx context.Context, hold topology.Hold) (topology.SchemaSt
 		}
 		if other, inTheWay := now.Conflict(hold); inTheWay {
 			return schemaStep{}, &HeldError{Hold: other}
+		}
+		if other, inTheWay := now.OpenRollout(hold.Tables...); inTheWay {
+			return schemaStep{}, &RolloutError{Rollout: other}
 		}
 		if !seen.Lives(hold.Holder) {
 			return schemaStep{}, fmt.Errorf("router %s: %w", hold.Holder, ErrNotRegistered)

@@ -11,11 +11,11 @@ import (
 )
 
 // Schema is the version of the form in which this program writes maps. It grows with every field that is added.
-const Schema = 1
+const Schema = 2
 
 // oldestReader is the oldest schema whose readers understand what this program writes: it grows only when a field is added
 // that a reader must not skip.
-const oldestReader = 1
+const oldestReader = 2
 
 // Document is a whole map as one JSON text for people.
 type Document struct {

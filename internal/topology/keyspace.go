@@ -130,6 +130,8 @@ type Keyspace struct {
 	held []Range
 	// copied says which shards, by number, have a copy of anything that they do not own. Nil: none.
 	copied map[int]bool
+	// pinned has the pins by the hash of their keys, once somebody asks for them so.
+	pinned *pinsByHash
 	shards []*Shard // by number
 }
 

@@ -359,7 +359,7 @@ func (k *Keyspace) setPins(t pinTable) error {
 	if t.count > maxPins {
 		return fmt.Errorf("keyspace %q: %d pins are more than %d", k.Name(), t.count, maxPins)
 	}
-	k.pins = t
+	k.pins, k.pinned = t, new(pinsByHash)
 	return nil
 }
 

@@ -14,6 +14,8 @@ type SchemaState struct {
 	MapVersion uint64
 	// Holds are the tables on which no statement may start. No table is in two of them.
 	Holds []Hold
+	// Rollouts are the open ones, of which no two change the same table, and the last ones that were closed.
+	Rollouts []Rollout
 }
 
 // Hold keeps statements off tables while somebody changes them.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/cleavedb/cleave/placement/key"
 )
 
 // Kind is the kind of a table.
@@ -27,8 +29,26 @@ type TableSpec struct {
 	// Keyspace and Key, the key's columns in the keyspace's order, are for sharded tables.
 	Keyspace string   `json:"keyspace,omitempty"`
 	Key      []string `json:"key,omitempty"`
+	// IDs are the columns of a sharded table whose numbers say where the row is; a keyspace by hash alone has them.
+	IDs []MadeID `json:"ids,omitempty"`
+	// MadeKeys are the key columns of a sharded table that a shard fills in if an INSERT leaves them to their default.
+	MadeKeys []string `json:"made_keys,omitempty"`
 	// Shard is for single tables.
 	Shard string `json:"shard,omitempty"`
+}
+
+// MadeID is a column whose numbers are ids of package idgen's default layout. Every row whose number is Floor or greater has
+// the slot of its key's hash in it; a smaller number says nothing.
+type MadeID struct {
+	Column string `json:"column"`
+	// Floor is text in JSON because not every reader of JSON keeps such a number exact.
+	Floor int64 `json:"floor,string"`
+}
+
+// Equal says whether both describe the same table in the same way.
+func (s TableSpec) Equal(other TableSpec) bool {
+	return s.Name == other.Name && s.Kind == other.Kind && s.Keyspace == other.Keyspace && s.Shard == other.Shard &&
+		slices.Equal(s.Key, other.Key) && slices.Equal(s.IDs, other.IDs) && slices.Equal(s.MadeKeys, other.MadeKeys)
 }
 
 // Table is one table of the cluster.
@@ -36,6 +56,8 @@ type Table struct {
 	name     TableName
 	kind     Kind
 	key      []string
+	ids      []MadeID
+	madeKeys []string
 	keyspace *Keyspace
 	shard    *Shard
 }
@@ -52,12 +74,18 @@ func (t *Table) Keyspace() *Keyspace { return t.keyspace }
 // KeyColumns returns the key columns of a sharded table, in the keyspace's order.
 func (t *Table) KeyColumns() []string { return slices.Clone(t.key) }
 
+// IDs returns the columns of a sharded table whose numbers say where the row is.
+func (t *Table) IDs() []MadeID { return slices.Clone(t.ids) }
+
+// MadeKeys returns the key columns of a sharded table that a shard fills in.
+func (t *Table) MadeKeys() []string { return slices.Clone(t.madeKeys) }
+
 // Shard returns the shard of a single table, nil for others.
 func (t *Table) Shard() *Shard { return t.shard }
 
 // Spec returns the description.
 func (t *Table) Spec() TableSpec {
-	spec := TableSpec{Name: t.name.String(), Kind: t.kind, Key: t.KeyColumns()}
+	spec := TableSpec{Name: t.name.String(), Kind: t.kind, Key: t.KeyColumns(), IDs: t.IDs(), MadeKeys: t.MadeKeys()}
 	if t.keyspace != nil {
 		spec.Keyspace = t.keyspace.Name()
 	}
@@ -73,7 +101,7 @@ func newTable(spec TableSpec, m *Map) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{name: name, kind: spec.Kind, key: slices.Clone(spec.Key)}
+	t := &Table{name: name, kind: spec.Kind, key: slices.Clone(spec.Key), ids: slices.Clone(spec.IDs), madeKeys: slices.Clone(spec.MadeKeys)}
 	if err := t.link(spec, m); err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)
 	}
@@ -84,6 +112,9 @@ func newTable(spec TableSpec, m *Map) (*Table, error) {
 func (t *Table) link(spec TableSpec, m *Map) error {
 	if spec.Kind != Sharded && (spec.Keyspace != "" || len(spec.Key) > 0) {
 		return fmt.Errorf("a table of kind %q has no keyspace and no key", spec.Kind)
+	}
+	if spec.Kind != Sharded && (len(spec.IDs) > 0 || len(spec.MadeKeys) > 0) {
+		return fmt.Errorf("a table of kind %q has no numbers that depend on a key", spec.Kind)
 	}
 	if spec.Kind != Single && spec.Shard != "" {
 		return fmt.Errorf("a table of kind %q is not on one shard", spec.Kind)
@@ -118,6 +149,37 @@ func (t *Table) linkKeyspace(spec TableSpec, m *Map) error {
 			return err
 		}
 		if slices.Contains(t.key[:i], column) {
+			return errors.New("key column " + quoted(column) + " is named twice")
+		}
+	}
+	return t.checkNumbers()
+}
+
+// checkNumbers looks at the columns that shards fill in.
+func (t *Table) checkNumbers() error {
+	if len(t.ids)+len(t.madeKeys) > 0 && t.keyspace.Strategy() != ByHash {
+		return fmt.Errorf("keyspace %q is not ordered by hashes: no number can be made to fit a key of it", t.keyspace.Name())
+	}
+	for i, id := range t.ids {
+		switch err := checkIdentifier(id.Column); {
+		case err != nil:
+			return err
+		case id.Floor < 1:
+			return fmt.Errorf("column %s has ids from %d on: it must be a positive number", quoted(id.Column), id.Floor)
+		case slices.Contains(t.key, id.Column):
+			return errors.New("column " + quoted(id.Column) + " is of the key and cannot be made to fit it")
+		case slices.ContainsFunc(t.ids[:i], func(other MadeID) bool { return other.Column == id.Column }):
+			return errors.New("column " + quoted(id.Column) + " is named twice")
+		}
+	}
+	for i, column := range t.madeKeys {
+		at := slices.Index(t.key, column)
+		switch {
+		case at < 0:
+			return errors.New("column " + quoted(column) + " is not of the key")
+		case family(t.keyspace.types[at]) != key.Bigint:
+			return errors.New("key column " + quoted(column) + " is not of an integer type")
+		case slices.Contains(t.madeKeys[:i], column):
 			return errors.New("key column " + quoted(column) + " is named twice")
 		}
 	}

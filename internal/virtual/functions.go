@@ -30,11 +30,11 @@ var functions map[string]function
 
 func init() { //nolint:gochecknoinits // they refer to each other by the map
 	shardTable := function{
-		parameters: []string{"table_name", "key", "keyspace", "colocate_with", "strategy", "uniqueness", "split_at"}, least: 2, run: shardTable,
+		parameters: []string{"table_name", "key", "keyspace", "colocate_with", "strategy", "uniqueness", "split_at", "ids"}, least: 2, run: shardTable,
 		aliases: map[string]string{"unique": "uniqueness"},
 	}
 	shardTables := function{
-		parameters: []string{"tables", "keyspace", "colocate_with", "strategy", "uniqueness", "split_at"}, least: 1, run: shardTables,
+		parameters: []string{"tables", "keyspace", "colocate_with", "strategy", "uniqueness", "split_at", "ids"}, least: 1, run: shardTables,
 		aliases: map[string]string{"unique": "uniqueness"},
 	}
 	distribute := function{
@@ -45,6 +45,10 @@ func init() { //nolint:gochecknoinits // they refer to each other by the map
 		"shard_table": shardTable, "shard_tables": shardTables, "create_distributed_table": distribute,
 		"reference_table": reference, "reference_tables": reference, "create_reference_table": reference,
 		"undistribute_table": {parameters: []string{"table_name"}, least: 1, run: undistributeTables},
+		"rollout_begin":      {parameters: []string{"name", "change", "undo", "shards"}, least: 2, run: beginRollout},
+		"rollout_next":       {parameters: []string{"name", "shard"}, least: 1, run: stepRollout((*control.Cluster).NextRollout)},
+		"rollout_finish":     {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).FinishRollout)},
+		"rollout_undo":       {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).UndoRollout)},
 		"shard_of":           {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
 		"version": {run: func(_ context.Context, s *Schema, _ session.Call, _ map[string]*string, _ []*string) (string, error) {
 			return "Cleave " + s.config.Version, nil
@@ -176,7 +180,8 @@ func (s *Schema) shardTables(ctx context.Context, call session.Call, arguments m
 			WithHint("Leave it out, or say 'per shard' if the values cannot collide.")
 	}
 	request := control.ShardTablesRequest{
-		Tables: tables, Keyspace: text(arguments, "keyspace"), Strategy: text(arguments, "strategy"), UniquePerShard: unique != "", Role: call.Role,
+		Tables: tables, Keyspace: text(arguments, "keyspace"), Strategy: text(arguments, "strategy"), UniquePerShard: unique != "",
+		IDs: text(arguments, "ids"), Role: call.Role, Progress: call.Notice,
 	}
 	if with := text(arguments, "colocate_with"); with != "" {
 		name, err := s.tableName(ctx, with, call.SearchPath)
@@ -193,6 +198,7 @@ func (s *Schema) shardTables(ctx context.Context, call session.Call, arguments m
 	if err != nil {
 		return "", err
 	}
+	tellFindings(call, changed)
 	sentences := make([]string, len(changed.Tables))
 	for i, t := range changed.Tables {
 		sentences[i] = fmt.Sprintf("%s is sharded by (%s) in keyspace %s", t.Name, columnList(t.Key), t.Keyspace)
@@ -227,10 +233,11 @@ func referenceTables(ctx context.Context, s *Schema, call session.Call, argument
 	if err != nil {
 		return "", err
 	}
-	changed, err := s.config.Cluster.ReferenceTables(ctx, control.TablesRequest{Tables: names, Role: call.Role})
+	changed, err := s.config.Cluster.ReferenceTables(ctx, control.TablesRequest{Tables: names, Role: call.Role, Progress: call.Notice})
 	if err != nil {
 		return "", err
 	}
+	tellFindings(call, changed)
 	return namesOf(changed) + " copied to every shard", nil
 }
 
@@ -239,11 +246,22 @@ func undistributeTables(ctx context.Context, s *Schema, call session.Call, argum
 	if err != nil {
 		return "", err
 	}
-	changed, err := s.config.Cluster.UndistributeTables(ctx, control.TablesRequest{Tables: names, Role: call.Role})
+	changed, err := s.config.Cluster.UndistributeTables(ctx, control.TablesRequest{Tables: names, Role: call.Role, Progress: call.Notice})
 	if err != nil {
 		return "", err
 	}
+	tellFindings(call, changed)
 	return namesOf(changed) + " on the home shard alone", nil
+}
+
+// tellFindings lets the client know what is not as it should be, although the tables are what they were to become.
+func tellFindings(call session.Call, changed api.TablesChanged) {
+	if call.Notice == nil {
+		return
+	}
+	for _, f := range changed.Findings {
+		call.Notice(f.Message)
+	}
 }
 
 // namesOf lists the tables as the subject of a sentence.

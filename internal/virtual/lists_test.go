@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/session"
 )
 
@@ -58,5 +59,25 @@ func TestNamesOfArguments(t *testing.T) {
 	if _, _, refused := f.match(session.Call{Function: "shard_table", Arguments: []session.Argument{
 		{Text: &value}, {Text: &value}, {Name: "uniqueness", Text: &value}, {Name: "unique", Text: &value}}}); refused == nil {
 		t.Error("the same argument was taken twice")
+	}
+}
+
+// TestFindingsReachWhoDeclares, and the argument that avoids one is known by its name.
+func TestFindingsReachWhoDeclares(t *testing.T) {
+	var heard []string
+	call := session.Call{Notice: func(text string) { heard = append(heard, text) }}
+	changed := api.TablesChanged{Findings: []api.Finding{{Message: "first"}, {Message: "second"}}}
+	tellFindings(call, changed)
+	if !slices.Equal(heard, []string{"first", "second"}) {
+		t.Errorf("heard %q", heard)
+	}
+	tellFindings(session.Call{}, changed) // nobody listens
+	value := "counted"
+	for _, name := range []string{"shard_table", "shard_tables"} {
+		f := functions[name]
+		named, _, refused := f.match(session.Call{Function: name, Arguments: []session.Argument{{Name: f.parameters[0], Text: &value}, {Name: f.parameters[1], Text: &value}, {Name: "ids", Text: &value}}})
+		if refused != nil || text(named, "ids") != value {
+			t.Errorf("%s: %v, %v", name, named, refused)
+		}
 	}
 }

@@ -84,6 +84,14 @@ var views = map[string]view{
 		},
 		rows: poolRows,
 	},
+	"rollouts": {
+		columns: []session.ViewColumn{
+			column("name", "text"), column("state", "text"), column("change", "text"), column("undo", "text"), column("tables", "text[]"), column("role", "text"),
+			column("begun_at", "timestamptz"), column("closed_at", "timestamptz"), column("shard", "text"), column("shard_state", "text"),
+			column("applied_at", "timestamptz"), column("undone_at", "timestamptz"),
+		},
+		rows: rolloutRows,
+	},
 	"statements": {
 		columns: []session.ViewColumn{
 			column("router", "text"), column("fingerprint", "text"), column("statement", "text"), column("calls", "int8"), column("errors", "int8"),

@@ -1,0 +1,300 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/idgen"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// The ticket of number n of a sequence is n plus one of these: what its default gives until a trigger has seen the row.
+const (
+	bigTickets   = math.MinInt64
+	smallTickets = math.MinInt32
+)
+
+const (
+	// lastMaker is the shard with the highest number that makes ids with a generator of its own.
+	lastMaker = 64
+	// makerNumbers minus a shard's number is its generator: those from 64 up are the shards', the others are for processes.
+	makerNumbers = 128
+)
+
+// generatorOf returns the generator with which a shard makes ids; 0: it makes none.
+func generatorOf(shard *topology.Shard) int {
+	if shard.Number() > lastMaker {
+		return 0
+	}
+	return makerNumbers - shard.Number()
+}
+
+// idFunctions is the text of package idgen's functions for the generator. The schema is there, and who installs this need not be allowed to
+// create one.
+func idFunctions(generator int) string {
+	sql, err := idgen.DefaultLayout().SQL(idgen.SQLConfig{Generator: generator})
+	if err != nil {
+		panic("shard: generators are within idgen's layout: " + err.Error())
+	}
+	return strings.Replace(sql, "CREATE SCHEMA IF NOT EXISTS", "-- CREATE SCHEMA", 1) +
+		"\n\tREVOKE ALL ON FUNCTION cleave.id_layout(), cleave.id_maker(), cleave.id_time(bigint), cleave.id_slot(bigint), cleave.id_generator(bigint), cleave.id_sequence(bigint) FROM PUBLIC;"
+}
+
+// ensureMaker lets the shard's functions make ids with this generator. A database whose shard had another number before, or none, may
+// change it: no two shards ever have the same.
+func ensureMaker(ctx context.Context, tx pgx.Tx, generator int) error {
+	if generator == 0 {
+		return nil
+	}
+	var present int
+	if err := tx.QueryRow(ctx, "SELECT cleave.id_maker()").Scan(&present); err != nil {
+		return fmt.Errorf("see with which number the shard makes ids: %w", err)
+	}
+	if present == generator {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "DROP FUNCTION cleave.id_maker(); DROP FUNCTION cleave.id_layout();"+idFunctions(generator)); err != nil {
+		return fmt.Errorf("let the shard make ids with number %d: %w", generator, err)
+	}
+	return nil
+}
+
+// numbersOfShardedTables is the step of the schema that the numbers of serial and identity columns need. The functions of ids are made
+// with number 0, which no shard keeps. None of the functions has a SET clause, which would take longer than the rest, so everything is
+// named with its schema.
+var numbersOfShardedTables = idFunctions(0) + `
+	CREATE FUNCTION cleave.number_sequence(relation pg_catalog.oid, number_column pg_catalog.name) RETURNS pg_catalog.regclass
+	LANGUAGE sql STABLE PARALLEL SAFE
+	RETURN pg_catalog.pg_get_serial_sequence(relation::pg_catalog.regclass::text, number_column::text)::pg_catalog.regclass;
+	COMMENT ON FUNCTION cleave.number_sequence(oid, name) IS 'the sequence that a column owns';
+
+	CREATE FUNCTION cleave.sequence_name(sequence pg_catalog.regclass) RETURNS text
+	LANGUAGE sql STABLE PARALLEL SAFE
+	RETURN (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, sequence, 0)).identity;
+	COMMENT ON FUNCTION cleave.sequence_name(regclass) IS 'its name, with the schema and quoted';
+
+	CREATE FUNCTION cleave.owned_by_numbered(sequence pg_catalog.regclass, trigger_name pg_catalog.name, OUT base bigint, OUT small boolean)
+	LANGUAGE plpgsql STABLE AS $$
+	BEGIN
+		SELECT CASE WHEN s.seqmax OPERATOR(pg_catalog.>=) 0 THEN NULL
+				WHEN s.seqmin OPERATOR(pg_catalog.<) ` + strconv.Itoa(smallTickets) + ` THEN '` + strconv.Itoa(bigTickets) + `'::bigint ELSE ` + strconv.Itoa(smallTickets) + ` END,
+			a.atttypid OPERATOR(pg_catalog.=) 'pg_catalog.int4'::pg_catalog.regtype INTO base, small
+		FROM pg_catalog.pg_sequence s JOIN pg_catalog.pg_depend d ON d.objid OPERATOR(pg_catalog.=) s.seqrelid
+			AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
+			AND d.deptype OPERATOR(pg_catalog.=) ANY ('{a,i}')
+		JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) d.refobjid AND a.attnum OPERATOR(pg_catalog.=) d.refobjsubid
+		JOIN pg_catalog.pg_trigger t ON t.tgrelid OPERATOR(pg_catalog.=) d.refobjid AND t.tgname OPERATOR(pg_catalog.=) trigger_name
+		WHERE s.seqrelid OPERATOR(pg_catalog.=) sequence;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.owned_by_numbered(regclass, name) IS 'of a sequence of a table with that trigger: what its tickets are shifted by, and whether its column is an integer';
+
+	CREATE FUNCTION cleave.ticket_base(sequence pg_catalog.regclass) RETURNS bigint
+	LANGUAGE sql STABLE RETURN (cleave.owned_by_numbered(sequence, '` + numberGuard + `')).base;
+	COMMENT ON FUNCTION cleave.ticket_base(regclass) IS 'what is added to the numbers of a sequence that gives tickets for them; null if it gives none';
+
+	CREATE FUNCTION cleave.counts_in_blocks(sequence pg_catalog.regclass) RETURNS boolean
+	LANGUAGE sql STABLE RETURN (cleave.owned_by_numbered(sequence, '` + insertGuard + `')).small;
+	COMMENT ON FUNCTION cleave.counts_in_blocks(regclass) IS 'of the sequence of a sharded table: whether its numbers come in blocks and not in lanes; of any other null';
+
+	CREATE FUNCTION cleave.key_ticket_base(sequence pg_catalog.regclass, number bigint) RETURNS bigint
+	LANGUAGE plpgsql VOLATILE AS $$
+	DECLARE
+		base bigint := cleave.ticket_base(sequence);
+	BEGIN
+		IF base OPERATOR(pg_catalog.=) '` + strconv.Itoa(bigTickets) + `'::bigint THEN
+			RETURN (SELECT base FROM pg_catalog.pg_sequence s WHERE s.seqrelid OPERATOR(pg_catalog.=) sequence
+				AND s.seqmin OPERATOR(pg_catalog.<=) number AND s.seqmax OPERATOR(pg_catalog.>=) number);
+		END IF;
+		-- The user's own negative integers may be anywhere, so what counts is what this session was given last.
+		IF number OPERATOR(pg_catalog.=) pg_catalog.currval(sequence) THEN
+			RETURN base;
+		END IF;
+		RETURN NULL;
+	EXCEPTION WHEN object_not_in_prerequisite_state THEN -- the session was given nothing
+		RETURN NULL;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.key_ticket_base(regclass, bigint) IS 'what to take off a key that is a ticket; null if it is none';
+
+	CREATE FUNCTION cleave.is_ticket(relation pg_catalog.oid, number_column pg_catalog.name, number bigint) RETURNS boolean
+	LANGUAGE plpgsql STABLE AS $$
+	DECLARE
+		sequence pg_catalog.regclass := cleave.number_sequence(relation, number_column);
+	BEGIN
+		RETURN EXISTS (SELECT FROM pg_catalog.pg_sequence s WHERE s.seqrelid OPERATOR(pg_catalog.=) sequence AND s.seqmax OPERATOR(pg_catalog.<) 0
+			AND s.seqmin OPERATOR(pg_catalog.<=) number AND s.seqmax OPERATOR(pg_catalog.>=) number);
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.is_ticket(oid, name, bigint) IS 'whether a value that is to be stored in a column is only a ticket';
+
+	CREATE FUNCTION cleave.note_number(relation pg_catalog.oid, number_column text, number bigint) RETURNS boolean
+	LANGUAGE plpgsql VOLATILE AS $$
+	DECLARE
+		head text := relation OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) number_column OPERATOR(pg_catalog.||) ' ';
+		noted text := pg_catalog.current_setting('cleave.numbers_made', true);
+	BEGIN
+		IF pg_catalog.current_setting('cleave.tell_numbers', true) OPERATOR(pg_catalog.=) 'off' THEN
+			RETURN false;
+		END IF;
+		-- Nearly always there is nothing, or the number of the row before.
+		IF noted OPERATOR(pg_catalog.=) '' OR pg_catalog.strpos(noted, E'\n') OPERATOR(pg_catalog.=) 0 AND pg_catalog.starts_with(noted, head) THEN
+			noted := NULL;
+		ELSIF noted IS NOT NULL THEN
+			noted := pg_catalog.array_to_string(ARRAY(SELECT line FROM pg_catalog.unnest(pg_catalog.string_to_array(noted, E'\n')) AS line
+				WHERE NOT pg_catalog.starts_with(line, head)), E'\n');
+		END IF;
+		IF noted OPERATOR(pg_catalog.<>) '' THEN
+			head := noted OPERATOR(pg_catalog.||) E'\n' OPERATOR(pg_catalog.||) head;
+		END IF;
+		head := pg_catalog.set_config('cleave.numbers_made', head OPERATOR(pg_catalog.||) number, true);
+		RETURN true;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.note_number(oid, text, bigint) IS 'notes a number that was made for a column, whose name is in hexadecimal, until it is told';
+
+	CREATE FUNCTION cleave.tell_numbers() RETURNS trigger
+	LANGUAGE plpgsql AS $$
+	DECLARE
+		noted text := pg_catalog.current_setting('cleave.numbers_made', true);
+		line text;
+		parts text[];
+	BEGIN
+		IF noted OPERATOR(pg_catalog.<>) '' THEN
+			FOREACH line IN ARRAY pg_catalog.string_to_array(noted, E'\n') LOOP
+				parts := pg_catalog.string_to_array(line, ' ');
+				RAISE INFO USING ERRCODE = 'CLN01', MESSAGE = parts[3] OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||)
+					pg_catalog.pg_get_serial_sequence(parts[1]::pg_catalog.oid::pg_catalog.regclass::text, pg_catalog.convert_from(pg_catalog.decode(parts[2], 'hex'), 'UTF8'));
+			END LOOP;
+			line := pg_catalog.set_config('cleave.numbers_made', '', true);
+		END IF;
+		RETURN NULL;
+	END
+	$$;
+
+	CREATE FUNCTION cleave.next_number(sequence pg_catalog.regclass) RETURNS bigint
+	LANGUAGE plpgsql VOLATILE STRICT AS $$
+	DECLARE
+		number bigint := pg_catalog.nextval(sequence);
+		base bigint;
+	BEGIN
+		IF number OPERATOR(pg_catalog.<) 0 THEN
+			base := cleave.ticket_base(sequence);
+			IF base IS NOT NULL THEN
+				number := number OPERATOR(pg_catalog.-) base;
+			END IF;
+		END IF;
+		IF pg_catalog.current_setting('cleave.tell_numbers', true) IS DISTINCT FROM 'off' THEN
+			RAISE INFO USING ERRCODE = 'CLN01', MESSAGE = pg_catalog.format('%s %s', number, cleave.sequence_name(sequence));
+		END IF;
+		RETURN number;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.next_number(regclass) IS 'nextval; of a sequence that gives tickets the number itself';
+
+	CREATE FUNCTION cleave.skip_numbers(sequence pg_catalog.regclass, number bigint) RETURNS boolean
+	LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+	DECLARE
+		own record;
+		base bigint := coalesce(cleave.ticket_base(sequence), 0);
+		blocks boolean := cleave.counts_in_blocks(sequence);
+	BEGIN
+		IF blocks IS NULL OR number < 0 THEN
+			RETURN false;
+		END IF;
+		IF NOT has_sequence_privilege(session_user, sequence, 'UPDATE') THEN
+			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for sequence %s', (SELECT relname FROM pg_class WHERE oid = sequence));
+		END IF;
+		UPDATE cleave.number_blocks b SET next = number + 1 WHERE b.sequence = cleave.sequence_name(skip_numbers.sequence) AND b.next <= number;
+		SELECT s.seqmin, s.seqmax, coalesce(pg_sequence_last_value(s.seqrelid), s.seqmin - 1) AS last INTO own FROM pg_sequence s WHERE s.seqrelid = sequence;
+		-- A block that ends before the number is used up, and another is given; a lane goes on, because its numbers meet no others.
+		IF number + base > own.last AND number + base >= own.seqmin AND (blocks OR number + base <= own.seqmax) THEN
+			PERFORM setval(sequence, least(number + base, own.seqmax));
+		END IF;
+		RETURN true;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.skip_numbers(regclass, bigint) IS 'lets the sequence of a sharded table go on above a number';
+
+	CREATE FUNCTION cleave.set_number(sequence pg_catalog.regclass, number bigint, called boolean DEFAULT true) RETURNS bigint
+	LANGUAGE plpgsql VOLATILE STRICT AS $$
+	DECLARE
+		done boolean;
+	BEGIN
+		IF cleave.counts_in_blocks(sequence) IS NULL OR NOT pg_catalog.has_sequence_privilege(sequence, 'UPDATE') THEN
+			RETURN pg_catalog.setval(sequence, number, called);
+		END IF;
+		IF called THEN
+			done := cleave.skip_numbers(sequence, number);
+		ELSE
+			done := cleave.skip_numbers(sequence, number OPERATOR(pg_catalog.-) 1);
+		END IF;
+		RETURN number;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.set_number(regclass, bigint, boolean) IS 'setval; on a sharded table only what keeps numbers from coming twice';
+
+	CREATE FUNCTION cleave.this_number(sequence pg_catalog.regclass) RETURNS bigint
+	LANGUAGE plpgsql STABLE STRICT AS $$
+	DECLARE
+		line text;
+		told text := pg_catalog.current_setting('cleave.numbers', true);
+	BEGIN
+		FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(told, ''), E'\n') LOOP
+			IF pg_catalog.substr(line, pg_catalog.strpos(line, ' ') OPERATOR(pg_catalog.+) 1) OPERATOR(pg_catalog.=) cleave.sequence_name(sequence) THEN
+				RETURN pg_catalog.split_part(line, ' ', 1)::bigint;
+			END IF;
+		END LOOP;
+		IF cleave.ticket_base(sequence) IS NOT NULL THEN
+			RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = pg_catalog.format('currval of sequence "%s" is not yet defined in this session',
+				(SELECT c.relname FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) sequence));
+		END IF;
+		RETURN pg_catalog.currval(sequence);
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.this_number(regclass) IS 'currval, as far as the router has heard of numbers that were made';
+
+	CREATE FUNCTION cleave.last_number() RETURNS bigint
+	LANGUAGE plpgsql STABLE AS $$
+	DECLARE
+		lines text[] := pg_catalog.string_to_array(pg_catalog.current_setting('cleave.numbers', true), E'\n');
+		number bigint;
+	BEGIN
+		IF pg_catalog.cardinality(lines) OPERATOR(pg_catalog.>) 0 THEN
+			RETURN pg_catalog.split_part(lines[pg_catalog.cardinality(lines)], ' ', 1)::bigint;
+		END IF;
+		number := pg_catalog.lastval();
+		IF number OPERATOR(pg_catalog.<) 0 AND EXISTS (SELECT FROM pg_catalog.pg_sequence s WHERE s.seqmax OPERATOR(pg_catalog.<) 0
+			AND s.seqmin OPERATOR(pg_catalog.<=) number AND s.seqmax OPERATOR(pg_catalog.>=) number AND cleave.ticket_base(s.seqrelid) IS NOT NULL) THEN
+			RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'lastval is not yet defined in this session';
+		END IF;
+		RETURN number;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.last_number() IS 'lastval, as far as the router has heard of numbers that were made';
+	REVOKE ALL ON FUNCTION cleave.note_number(oid, text, bigint), cleave.key_ticket_base(regclass, bigint), cleave.tell_numbers() FROM PUBLIC;`
+
+// numberObjects are what the step makes, as PostgreSQL names them.
+func numberObjects() []Object {
+	var objects []Object
+	for lane := range 16 {
+		objects = append(objects, Object{Kind: "sequence", Name: "cleave.id_clock_" + strconv.Itoa(lane)})
+	}
+	for _, function := range []string{
+		"id_layout()", "id_maker()", "id_time(bigint)", "id_slot(bigint)", "id_generator(bigint)", "id_sequence(bigint)", "next_id(bigint)", "id_high_water()",
+		"id_raise_floor(timestamp with time zone)",
+		"number_sequence(pg_catalog.oid,pg_catalog.name)", "sequence_name(pg_catalog.regclass)", "owned_by_numbered(pg_catalog.regclass,pg_catalog.name)",
+		"ticket_base(pg_catalog.regclass)", "counts_in_blocks(pg_catalog.regclass)", "key_ticket_base(pg_catalog.regclass,bigint)",
+		"is_ticket(pg_catalog.oid,pg_catalog.name,bigint)", "note_number(pg_catalog.oid,pg_catalog.text,bigint)", "tell_numbers()", "next_number(pg_catalog.regclass)",
+		"skip_numbers(pg_catalog.regclass,bigint)", "set_number(pg_catalog.regclass,bigint,boolean)",
+		"this_number(pg_catalog.regclass)", "last_number()",
+	} {
+		objects = append(objects, Object{Kind: "function", Name: "cleave." + function})
+	}
+	return objects
+}
