@@ -19,13 +19,13 @@ import (
 // succeeds both give the same value; where it fails, it does so on every shard.
 func AskSQL(part *plan.KeyPart, literals *sqltext.Normalized, text []byte, params []Param) (sql string, sent []Param) {
 	o := &part.Operand
-	expression, untyped := "", true // a literal is a string where it has no cast: of numbers nothing has to be asked then
+	expression, typ := "", uint32(0)
 	switch o.Kind {
 	case plan.FromParam:
 		sent = params[o.Param-1 : o.Param]
-		expression, untyped = "$1", sent[0].OID == 0 || sent[0].OID == oidUnknown
+		expression, typ = "$1", fromParam(o, &sent[0]).oid
 	case plan.FromLiteral:
-		expression = literalSQL(literals.Literals[o.Literal], text)
+		expression, typ = literalSQL(literals.Literals[o.Literal], text), fromLiteral(o, literals, text).oid
 	case plan.IsTrue:
 		expression = "true"
 	case plan.IsFalse:
@@ -36,15 +36,27 @@ func AskSQL(part *plan.KeyPart, literals *sqltext.Normalized, text []byte, param
 		expression = "- " + expression
 	}
 	if o.CastOID != 0 {
-		expression, untyped = cast(expression, typeSQL(o.CastOID, o.CastMod)), false
+		expression, typ = cast(expression, typeSQL(o.CastOID, o.CastMod)), o.CastOID
 	}
+	own := familyOfColumn(part.Type)
 	switch {
 	case part.Store:
 		expression = cast(expression, typeSQL(columnOID(part.Type), part.TypeMod))
-	case untyped:
+	case typ == 0:
 		expression = cast(expression, typeSQL(columnOID(part.Type), -1))
+	case isExact(own, typ):
+		return exactSQL(own, part.Type, expression), sent
 	}
 	return "SELECT pg_catalog.encode(" + bytesSQL(part.Type, expression) + ", 'hex')", sent
+}
+
+// exactSQL asks for the only key that a value of another family is equal to; the answer is NULL if there is none.
+func exactSQL(own family, t key.Type, expression string) string {
+	isKey := "v = pg_catalog.trunc(v) AND v BETWEEN -9223372036854775808 AND 9223372036854775807"
+	if own == dates {
+		isKey = "v = pg_catalog.date_trunc('day', v)"
+	}
+	return "SELECT CASE WHEN " + isKey + " THEN pg_catalog.encode(" + bytesSQL(t, "v") + ", 'hex') END FROM (SELECT " + expression + " AS v) AS s"
 }
 
 // literalSQL returns a literal as it stands in the text.
@@ -94,6 +106,8 @@ func fromAnswer(t key.Type, answer []byte) (key.Value, Outcome, error) {
 		return key.Value{}, Refused, err
 	}
 	switch own := familyOfColumn(t); {
+	case (own == integers || own == dates) && len(raw) == 0: // NULL, see exactSQL
+		return key.Value{}, AnyShard, nil
 	case own == texts:
 		return key.OfText(t, string(raw)), Bound, nil
 	case own == byteas:

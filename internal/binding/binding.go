@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"bytes"
 	"cmp"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -90,8 +91,9 @@ type source struct {
 	binary bool
 	// negative: a minus stands before the digits.
 	negative bool
-	// opaque: only PostgreSQL can read the bytes.
+	// opaque: only PostgreSQL can read the bytes. raw is then how a string is written.
 	opaque bool
+	raw    []byte
 }
 
 func fromLiteral(o *plan.Operand, literals *sqltext.Normalized, text []byte) source {
@@ -110,9 +112,13 @@ func fromLiteral(o *plan.Operand, literals *sqltext.Normalized, text []byte) sou
 		return source{oid: oidBpchar, opaque: true}
 	default:
 		if o.Negative { // of a string: whatever it is, it is a number
-			return source{oid: oidNumeric, opaque: true}
+			return source{oid: oidFloat8, opaque: true}
 		}
-		return source{bytes: value, opaque: !readable}
+		if !readable {
+			literal := literals.Literals[o.Literal]
+			return source{opaque: true, raw: text[literal.Start:literal.End]}
+		}
+		return source{bytes: value}
 	}
 }
 
@@ -122,7 +128,7 @@ func fromParam(o *plan.Operand, param *Param) source {
 		oid = 0
 	}
 	if o.Negative {
-		return source{oid: cmp.Or(oid, oidNumeric), opaque: true}
+		return source{oid: cmp.Or(oid, oidFloat8), opaque: true}
 	}
 	return source{oid: oid, bytes: param.Value, binary: param.Binary}
 }
@@ -131,6 +137,9 @@ func fromParam(o *plan.Operand, param *Param) source {
 func bind(part *plan.KeyPart, src *source, s Session) (key.Value, Outcome, *pgerr.Error) {
 	own := familyOfColumn(part.Type)
 	typ := cmp.Or(part.Operand.CastOID, src.oid)
+	if (own == dates || own == timestamps) && src.varies() {
+		return refuse(varying(part))
+	}
 	if typ != 0 && familyOf(typ) != own {
 		return foreign(part, src, own, typ)
 	}
@@ -148,22 +157,43 @@ func bind(part *plan.KeyPart, src *source, s Session) (key.Value, Outcome, *pger
 // null is for a parameter that has no value. In a list its type counts all the same, since it may decide how the others are compared.
 func null(part *plan.KeyPart, src *source) (key.Value, Outcome, *pgerr.Error) {
 	own, typ := familyOfColumn(part.Type), cmp.Or(part.Operand.CastOID, src.oid)
-	if part.Listed && typ != 0 && familyOf(typ) != own {
-		if value, outcome, refused := foreign(part, src, own, typ); outcome == Refused {
-			return value, outcome, refused
-		}
+	if part.Listed && typ != 0 && familyOf(typ) != own && !converts(part, own, typ) {
+		return refuse(otherType(part, typ))
 	}
 	return key.Value{}, Null, nil
 }
 
+// varies says whether a text, read as a date or a time, may mean another one each time. What may be written with escapes is not looked
+// into.
+func (src *source) varies() bool {
+	return !src.binary && (plan.VariesInTime(src.bytes) || plan.VariesInTime(src.raw) || bytes.IndexByte(src.raw, '\\') >= 0)
+}
+
 // foreign decides about a type that is not of the column's family: an assignment converts it, but a comparison has an operator
-// of its own that may see several keys as equal to the value, or none that we know of. Only a timestamptz is compared with a
-// date or a timestamp by converting these first, which gives one value.
+// of its own that may see several keys as equal to the value, or none that we know of.
 func foreign(part *plan.KeyPart, src *source, own family, typ uint32) (key.Value, Outcome, *pgerr.Error) {
-	if part.Store || own == timestamps && (typ == oidDate || typ == oidTimestamp) {
+	switch {
+	case converts(part, own, typ):
 		return ask(part, src)
+	case part.Listed, part.Ordered: // what else is in the list is then read as of this type too; a bound need not be a key
+	case isExact(own, typ):
+		value, outcome := readExact(part, src, own, typ)
+		if outcome == Ask {
+			return ask(part, src)
+		}
+		return value, outcome, nil
+	case own == integers && (typ == oidFloat4 || typ == oidFloat8):
+		if value, outcome := readFloat(part, src, typ); outcome != Refused {
+			return value, outcome, nil
+		}
 	}
 	return refuse(otherType(part, typ))
+}
+
+// converts says whether a value of another family becomes one of the column's: where it is assigned, and where a timestamptz is compared with
+// a date or a timestamp.
+func converts(part *plan.KeyPart, own family, typ uint32) bool {
+	return part.Store || own == timestamps && (typ == oidDate || typ == oidTimestamp)
 }
 
 // ask refuses what cannot be asked for: types that have no name here, whose OIDs may differ from shard to shard.

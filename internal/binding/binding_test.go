@@ -36,9 +36,10 @@ func TestLiterals(t *testing.T) {
 		{key.Bigint, "'5'", Bound, Bound},
 		{key.Bigint, "$$5$$", Bound, Bound},
 		{key.Bigint, "-9223372036854775808", Bound, Bound},
-		{key.Bigint, "9223372036854775808", Ask, Refused},
-		{key.Bigint, "5.0", Ask, Refused},
-		{key.Bigint, "1e3", Ask, Refused},
+		{key.Bigint, "9223372036854775808", Ask, Ask},
+		{key.Bigint, "5.0", Ask, Ask},
+		{key.Bigint, "1e3", Ask, Ask},
+		{key.Bigint, "-'5'", Ask, Refused},
 		{key.Bigint, "' 5'", Ask, Ask},
 		{key.Bigint, "E'5'", Ask, Ask},
 		{key.Bigint, "X'1F'", Ask, Refused},
@@ -54,7 +55,14 @@ func TestLiterals(t *testing.T) {
 		{key.UUID, "'{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}'", Ask, Ask},
 		{key.Date, "'2026-01-31'", Bound, Bound},
 		{key.Date, "'2026-02-29'", Ask, Ask},
-		{key.Date, "'today'", Ask, Ask},
+		{key.Date, "'today'", Refused, Refused},
+		{key.Date, "E'2026-01-31'", Ask, Ask},
+		{key.Date, `E'\x74oday'`, Refused, Refused},
+		{key.Date, "U&' ToMorrow '", Refused, Refused},
+		{key.Timestamptz, "'yesterday 12:00'", Refused, Refused},
+		{key.Timestamptz, "'now'", Refused, Refused},
+		{key.Timestamptz, "'infinity'", Ask, Ask},
+		{key.Text, "'now'", Bound, Bound},
 		{key.Timestamptz, "'2026-01-31 12:34:56.5+05:30'", Bound, Bound},
 		{key.Timestamptz, "'2026-01-31T12:34:56Z'", Bound, Bound},
 		{key.Timestamptz, "'2026-01-31 12:34:56'", Ask, Ask},
@@ -115,7 +123,17 @@ func TestParams(t *testing.T) {
 	}{
 		{key.Bigint, Param{Null: true}, plan.Operand{}, Null, Null},
 		{key.Bigint, Param{Value: []byte("5")}, plan.Operand{}, Bound, Bound},
-		{key.Bigint, Param{Value: []byte("5"), OID: oidNumeric}, plan.Operand{}, Ask, Refused},
+		{key.Bigint, Param{Value: []byte("5"), OID: oidNumeric}, plan.Operand{}, Ask, Bound},
+		{key.Bigint, Param{Value: []byte("5.00"), OID: oidNumeric}, plan.Operand{}, Ask, Bound},
+		{key.Bigint, Param{Value: []byte("5.01"), OID: oidNumeric}, plan.Operand{}, Ask, AnyShard},
+		{key.Bigint, Param{Value: []byte("5e1"), OID: oidNumeric}, plan.Operand{}, Ask, Ask},
+		{key.Bigint, Param{Value: []byte{0, 1, 0, 0, 0, 0, 0, 0, 0, 5}, Binary: true, OID: oidNumeric}, plan.Operand{}, Ask, Bound},
+		{key.Bigint, Param{Value: []byte{0, 1, 0xff, 0xff, 0, 0, 0, 1, 0, 5}, Binary: true, OID: oidNumeric}, plan.Operand{}, Ask, AnyShard},
+		{key.Bigint, Param{Value: []byte("5"), OID: oidFloat8}, plan.Operand{}, Ask, Bound},
+		{key.Bigint, Param{Value: []byte("5.5"), OID: oidFloat8}, plan.Operand{}, Ask, AnyShard},
+		{key.Bigint, Param{Value: []byte("9007199254740992"), OID: oidFloat8}, plan.Operand{}, Ask, Refused},
+		{key.Bigint, Param{Value: []byte("16777216"), OID: oidFloat4}, plan.Operand{}, Ask, Refused},
+		{key.Bigint, Param{Value: []byte("NaN"), OID: oidFloat8}, plan.Operand{}, Ask, Refused},
 		{key.Bigint, Param{Value: []byte("5"), OID: oidNumeric}, plan.Operand{CastOID: oidInt8, CastMod: -1}, Ask, Ask},
 		{key.Bigint, Param{Value: []byte{0, 0, 0, 5}, Binary: true, OID: oidInt4}, plan.Operand{}, Bound, Bound},
 		{key.Bigint, Param{Value: []byte{0, 0, 0, 5}, Binary: true}, plan.Operand{}, AnyShard, AnyShard},
@@ -129,7 +147,10 @@ func TestParams(t *testing.T) {
 		{key.Text, Param{Value: []byte("abc")}, plan.Operand{CastOID: oidVarchar, CastMod: 6}, Ask, Ask},
 		{key.Text, Param{Value: []byte("a\x00")}, plan.Operand{}, AnyShard, AnyShard},
 		{key.UUID, Param{Value: make([]byte, 15), Binary: true}, plan.Operand{}, AnyShard, AnyShard},
-		{key.Date, Param{Value: []byte("2026-01-31"), OID: oidTimestamp}, plan.Operand{}, Ask, Refused},
+		{key.Date, Param{Value: []byte("2026-01-31"), OID: oidTimestamp}, plan.Operand{}, Ask, Ask},
+		{key.Date, Param{Value: []byte("2026-01-31 00:00:00"), OID: oidTimestamp}, plan.Operand{}, Ask, Bound},
+		{key.Date, Param{Value: []byte("2026-01-31 00:00:01"), OID: oidTimestamp}, plan.Operand{}, Ask, AnyShard},
+		{key.Date, Param{Value: []byte("2026-01-31 00:00:00"), OID: oidTimestamptz}, plan.Operand{}, Ask, Refused},
 		{key.Timestamptz, Param{Value: []byte("2026-01-31"), OID: oidDate}, plan.Operand{}, Ask, Ask},
 		{key.Bytea, Param{Binary: true}, plan.Operand{}, Bound, Bound},
 	} {
@@ -142,6 +163,18 @@ func TestParams(t *testing.T) {
 			part.Operand.Kind, part.Operand.Param = plan.FromParam, max(c.operand.Param, 1)
 			if _, got, refusal := Value(&part, nil, nil, []Param{c.param}, utf8Client); got != want || (refusal != nil) != (want == Refused) {
 				t.Errorf("%+v in a %s (stored: %v): outcome %d, want %d (%v)", c.param, c.typ, store, got, want, refusal)
+			}
+		}
+	}
+}
+
+// TestListsAndBounds: a value of another type says how the others of its list are read, and a bound need not be a key.
+func TestListsAndBounds(t *testing.T) {
+	for _, part := range []plan.KeyPart{{Type: key.Bigint, Listed: true}, {Type: key.Bigint, Ordered: true}} {
+		part.Column, part.TypeMod, part.Operand = "k", -1, plan.Operand{Kind: plan.FromParam, Param: 1}
+		for _, oid := range []uint32{oidNumeric, oidFloat8} {
+			if _, got, _ := Value(&part, nil, nil, []Param{{Value: []byte("5"), OID: oid}}, utf8Client); got != Refused {
+				t.Errorf("%+v with type %d: outcome %d", part, oid, got)
 			}
 		}
 	}
@@ -160,13 +193,16 @@ func TestKeywordsAndNonsense(t *testing.T) {
 
 func TestAnswersThatAreNone(t *testing.T) {
 	for typ, answers := range map[key.Type][][]byte{
-		key.Bigint: {nil, {}, []byte("00"), []byte("zz")}, key.UUID: {[]byte("00")}, key.Date: {[]byte("00")}, key.Timestamptz: {[]byte("00")}, key.Text: {nil, []byte("6")},
+		key.Bigint: {nil, []byte("00"), []byte("zz")}, key.UUID: {[]byte("00")}, key.Date: {[]byte("00")}, key.Timestamptz: {[]byte("00")}, key.Text: {nil, []byte("6")},
 	} {
 		for _, answer := range answers {
 			if v, outcome, err := Answer(&plan.KeyPart{Type: typ}, answer); err == nil || outcome != Refused {
 				t.Errorf("%q is the %s %v, outcome %d", answer, typ, v, outcome)
 			}
 		}
+	}
+	if _, outcome, err := Answer(&plan.KeyPart{Type: key.Bigint}, []byte{}); err != nil || outcome != AnyShard {
+		t.Errorf("no bigint: outcome %d, %v", outcome, err)
 	}
 	if _, outcome, err := Answer(&plan.KeyPart{Type: key.Smallint}, []byte("0000000000008000")); err != nil || outcome != AnyShard {
 		t.Errorf("32768 for a smallint: outcome %d, %v", outcome, err)

@@ -5,7 +5,8 @@
 // [Value] does it without a server where the answer is certain, which is nearly always, and then without allocating. Where
 // only PostgreSQL can say, since it depends on a setting, on a rounding rule or on a spelling that is not worth a second
 // implementation, the outcome is [Ask]: [AskSQL] writes the SELECT that any shard can run in the client's session, and [Answer]
-// reads its result. A comparison that could match more than one key, such as that of a bigint with a float8, is [Refused].
+// reads its result. A comparison that could match more than one key, such as that of a bigint with a large float8, is [Refused], and so is a
+// date or time that means another one each time it is read, such as 'today'.
 // What it promises:
 //
 //   - a value that is [Bound] is what PostgreSQL stores, or the only one that the comparison can match;

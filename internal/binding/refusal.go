@@ -20,6 +20,12 @@ func misplaced(part *plan.KeyPart) *pgerr.Error {
 	return pgerr.New(pgerr.InternalError, "the plan does not fit the statement: no literal %d for shard key column %q", part.Operand.Literal, part.Column)
 }
 
+func varying(part *plan.KeyPart) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "a value that means the current time is not supported for shard key column %q", part.Column).
+		WithDetail("The shard is found by the key's value, and the shard itself would read it at another moment.").
+		WithHint("Give the time itself.")
+}
+
 func otherType(part *plan.KeyPart, oid uint32) *pgerr.Error {
 	name, ok := typeNames[oid]
 	if !ok {

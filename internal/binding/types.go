@@ -15,6 +15,8 @@ const (
 	oidInt2        = 21
 	oidInt4        = 23
 	oidText        = 25
+	oidFloat4      = 700
+	oidFloat8      = 701
 	oidUnknown     = 705
 	oidBpchar      = 1042
 	oidVarchar     = 1043
@@ -92,7 +94,7 @@ func columnOID(t key.Type) uint32 {
 // typeNames are the types that a value may be cast to on its way to a key column, by PostgreSQL's internal names.
 var typeNames = map[uint32]string{
 	oidBool: "bool", oidBytea: "bytea", 18: `"char"`, 19: "name", oidInt8: "int8", oidInt2: "int2", oidInt4: "int4", oidText: "text",
-	26: "oid", 114: "json", 142: "xml", 650: "cidr", 700: "float4", 701: "float8", oidUnknown: "unknown", 790: "money", 869: "inet",
+	26: "oid", 114: "json", 142: "xml", 650: "cidr", oidFloat4: "float4", oidFloat8: "float8", oidUnknown: "unknown", 790: "money", 869: "inet",
 	oidBpchar: "bpchar", oidVarchar: "varchar", oidDate: "date", 1083: "time", oidTimestamp: "timestamp",
 	oidTimestamptz: "timestamptz", 1186: "interval", 1266: "timetz", oidBit: "bit", 1562: "varbit", oidNumeric: "numeric",
 	oidUUID: "uuid", 3802: "jsonb",

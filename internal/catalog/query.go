@@ -150,6 +150,13 @@ SELECT json_build_object(
 		'Place', w.place, 'Schema', w.nspname, 'Name', w.relname, 'Kind', w.relkind::text, 'Temporary', w.relpersistence = 't',
 		'System', w.nspname IN ('pg_catalog', 'information_schema', 'pg_toast'),
 		'HasRules', EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = w.oid AND r.rulename <> '_RETURN'),
+		'HasTriggers', EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = w.oid AND NOT g.tgisinternal
+			AND p.pronamespace IS DISTINCT FROM to_regnamespace('cleave')::oid),
+		-- Of a sequence, the tables that own it or have it in a default.
+		'Serves', (SELECT json_agg(json_build_object('Schema', n.nspname, 'Name', c.relname) ORDER BY n.nspname, c.relname)
+			FROM (SELECT d.refobjid FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
+				UNION SELECT f.adrelid FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = w.oid
+			) AS served JOIN pg_class c ON c.oid = served.refobjid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE w.relkind = 'S'),
 		'Reaches', (SELECT tables FROM reached WHERE root = w.place AND reads), 'Opaque', (SELECT name FROM opaque WHERE root = w.place AND reads),
 		'OpaqueAnywhere', (SELECT anywhere FROM opaque WHERE root = w.place AND reads), 'WritesOpaqueAnywhere', (SELECT anywhere FROM opaque WHERE root = w.place AND NOT reads),
 		'WritesReach', (SELECT tables FROM reached WHERE root = w.place AND NOT reads), 'WritesOpaque', (SELECT name FROM opaque WHERE root = w.place AND NOT reads),
@@ -168,6 +175,9 @@ SELECT json_build_object(
 				WHEN a.attgenerated = '' AND pg_get_expr(d.adbin, d.adrelid) ~ $sequence$^nextval\('([^']|'')+'::regclass\)$$sequence$
 				THEN (SELECT quote_ident(n.nspname) || '.' || quote_ident(q.relname) FROM pg_depend e JOIN pg_class q ON q.oid = e.refobjid JOIN pg_namespace n ON n.oid = q.relnamespace
 					WHERE e.classid = 'pg_attrdef'::regclass AND e.objid = d.oid AND e.refclassid = 'pg_class'::regclass AND q.relkind = 'S') END,
+			'Counts', a.attgenerated = '' AND (a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END, '') ~ 'nextval'
+				OR EXISTS (SELECT FROM pg_depend e WHERE e.classid = 'pg_attrdef'::regclass AND e.objid = d.oid AND e.refclassid = 'pg_proc'::regclass)),
+			'RandomUUID', a.attgenerated = '' AND a.atttypid = 'uuid'::regtype AND coalesce(pg_get_expr(d.adbin, d.adrelid), '') = 'gen_random_uuid()',
 			'Generated', a.attgenerated <> '', 'IdentityAlways', a.attidentity = 'a',
 			'Nondeterministic', NOT coalesce(l.collisdeterministic, true)) ORDER BY a.attnum)
 			FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_collation l ON l.oid = a.attcollation

@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,8 @@ type Constraint struct {
 	Kind ConstraintKind
 	// Columns are those that it is about; none if they are expressions, or those of an index that is named.
 	Columns []string
+	// ByIndex: it becomes the constraint of a unique index that is there.
+	ByIndex bool
 	// Target is the table that a foreign key refers to, among Statement.Tables; -1 if there is none. TargetColumns are its
 	// columns; none means its primary key.
 	Target        int
@@ -42,12 +45,12 @@ type AddedColumn struct {
 
 // ofConstraint reads a constraint; column is the one that it stands behind, if any.
 func (w *walker) ofConstraint(c *pgquery.Constraint, column string) {
-	read := Constraint{Target: -1, Columns: texts(c.Keys)}
+	read := Constraint{Target: -1, Columns: texts(c.Keys), ByIndex: c.Indexname != ""}
 	switch c.Contype {
 	case pgquery.ConstrType_CONSTR_PRIMARY, pgquery.ConstrType_CONSTR_UNIQUE:
 		read.Kind = UniqueKind
 	case pgquery.ConstrType_CONSTR_EXCLUSION:
-		read.Kind = ExclusionKind
+		read.Kind, read.Columns = ExclusionKind, equalColumns(c.Exclusions)
 	case pgquery.ConstrType_CONSTR_FOREIGN:
 		read.Kind, read.Columns, read.TargetColumns = ForeignKind, texts(c.FkAttrs), texts(c.PkAttrs)
 		w.foreign = append(w.foreign, foreignKey{c.Pktable, len(w.out.Object.Constraints)})
@@ -58,6 +61,23 @@ func (w *walker) ofConstraint(c *pgquery.Constraint, column string) {
 		read.Columns = []string{column}
 	}
 	w.out.Object.Constraints = append(w.out.Object.Constraints, read)
+}
+
+// equalColumns are those columns that must be equal, as they are, for two rows to exclude each other.
+func equalColumns(exclusions []*pgquery.Node) []string {
+	var columns []string
+	for _, node := range exclusions {
+		parts := node.GetList().GetItems()
+		if len(parts) != 2 {
+			continue
+		}
+		element, operator := parts[0].GetIndexElem(), texts(parts[1].GetList().GetItems())
+		isEqual := slices.Equal(operator, []string{"="}) || slices.Equal(operator, []string{"pg_catalog", "="})
+		if isEqual && element.GetName() != "" && len(element.Collation)+len(element.Opclass) == 0 {
+			columns = append(columns, element.Name)
+		}
+	}
+	return columns
 }
 
 // foreignKey is a constraint whose table is to be found among those of the statement.
@@ -92,6 +112,8 @@ func (w *walker) alterCommand(c *pgquery.AlterTableCmd) {
 	case pgquery.AlterTableType_AT_DropColumn, pgquery.AlterTableType_AT_AlterColumnType, pgquery.AlterTableType_AT_SetExpression,
 		pgquery.AlterTableType_AT_AddIdentity:
 		o.Columns = append(o.Columns, c.Name)
+	case pgquery.AlterTableType_AT_SetIdentity:
+		w.counting(c.GetDef().GetList().GetItems())
 	case pgquery.AlterTableType_AT_EnableTrig, pgquery.AlterTableType_AT_DisableTrig, pgquery.AlterTableType_AT_EnableAlwaysTrig,
 		pgquery.AlterTableType_AT_EnableReplicaTrig:
 		o.Triggers = append(o.Triggers, c.Name)
@@ -108,8 +130,7 @@ func (w *walker) columnDef(c *pgquery.ColumnDef) {
 		switch constraint.GetContype() {
 		case pgquery.ConstrType_CONSTR_DEFAULT:
 			added.Default = operandOf(constraint.RawExpr).Kind == Expression
-		case pgquery.ConstrType_CONSTR_GENERATED:
-			added.Default = true
+		case pgquery.ConstrType_CONSTR_GENERATED: // from the row itself, so it is the same on every shard
 		case pgquery.ConstrType_CONSTR_IDENTITY:
 			added.Counted = true
 		default:
@@ -128,11 +149,16 @@ func (w *walker) index(s *pgquery.IndexStmt) {
 	}
 	unique := Constraint{Kind: UniqueKind, Target: -1}
 	for _, param := range s.IndexParams {
-		if name := param.GetIndexElem().GetName(); name != "" {
-			unique.Columns = append(unique.Columns, name)
+		if element := param.GetIndexElem(); element.GetName() != "" && comparesBytes(texts(element.Collation)) {
+			unique.Columns = append(unique.Columns, element.Name)
 		}
 	}
 	w.out.Object.Constraints = append(w.out.Object.Constraints, unique)
+}
+
+// comparesBytes says whether texts are equal under a collation only if they are the same, as far as its name tells; the column's own is known.
+func comparesBytes(collation []string) bool {
+	return len(collation) == 0 || slices.Contains([]string{"C", "POSIX", "ucs_basic", "default"}, collation[len(collation)-1])
 }
 
 // Load is what COPY FROM says of its data.

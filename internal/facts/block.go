@@ -30,6 +30,8 @@ type Block struct {
 	DistinctOn []Term
 	// Sorted: ORDER BY; Limited: LIMIT, OFFSET or FETCH; Locks: FOR UPDATE and its like.
 	Sorted, Limited, Locks bool
+	// AtMost is how many rows there are at most, if nothing else than that limits them: neither OFFSET nor WITH TIES.
+	AtMost *Operand
 	// Windows are the terms of PARTITION BY for each call over a window; none for one without, or whose window is not to be found.
 	Windows [][]Term
 

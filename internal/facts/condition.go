@@ -223,6 +223,18 @@ func outputsOf(list []*pgquery.Node) []Output {
 	return outputs
 }
 
+// namedByCalls notes which columns of a result have the names of the functions that they call.
+func (w *walker) namedByCalls(list []*pgquery.Node) {
+	for _, node := range list {
+		target := node.GetResTarget()
+		if call := target.GetVal().GetFuncCall(); call != nil && target.GetName() == "" {
+			at := w.places[call]
+			at.names = true
+			w.places[call] = at
+		}
+	}
+}
+
 // nameOf is what PostgreSQL calls an expression that nobody gave a name; empty where that is not plain.
 func nameOf(node *pgquery.Node) string {
 	switch n := content(node).(type) {

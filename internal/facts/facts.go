@@ -46,7 +46,7 @@ type Statement struct {
 	Object Object
 	// Transaction is set for TransactionStmt.
 	Transaction Transaction
-	// Settings are set for VariableSetStmt and VariableShowStmt.
+	// Settings are set for VariableSetStmt and VariableShowStmt, and for definitions that have servers set something later.
 	Settings []Setting
 	// Prepared is set for PrepareStmt, ExecuteStmt and DeallocateStmt.
 	Prepared Prepared
@@ -132,6 +132,8 @@ type Call struct {
 	Schema, Name string
 	// Start and End are its bytes in the text, to the closing parenthesis.
 	Start, End int
+	// Names: its name is that of a column of the result, since nobody gave it another one.
+	Names bool
 	// Arguments, and their names where given by name.
 	Arguments     []Operand
 	ArgumentNames []string
@@ -232,6 +234,9 @@ type Object struct {
 	// Columns are those that are dropped, renamed or get another type; Added those that come; Constraints what is asked of rows from
 	// now on, by unique indexes too.
 	Columns []string
+	// Counting are the options that are changed of a sequence, or of the one behind an identity column, by the grammar's names: restart,
+	// increment, owned_by …
+	Counting []string
 	// Triggers are those that are made, dropped, renamed, or switched on or off by name.
 	Triggers []string
 	// PasswordAt is the place behind which a role's password stands, counted from 1; 0: there is none.

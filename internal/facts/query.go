@@ -65,10 +65,14 @@ func (w *walker) selection(s *pgquery.SelectStmt, role Role, locked bool) *Block
 			locks := locking(s.LockingClause)
 			locks.all = locks.all || locked
 			b.From = w.fromClause(s.FromClause, locks, role)
+			w.namedByCalls(s.TargetList)
 			b.selects(s)
 		}
 		b.Sorted, b.Locks = len(s.SortClause) > 0, len(s.LockingClause) > 0
 		b.Limited = s.LimitCount != nil || s.LimitOffset != nil
+		if s.LimitCount != nil && s.LimitOffset == nil && s.LimitOption != pgquery.LimitOption_LIMIT_OPTION_WITH_TIES {
+			b.AtMost = new(operandOf(s.LimitCount))
+		}
 		w.selectRest(s)
 	})
 }
@@ -271,6 +275,7 @@ func (w *walker) target(v *pgquery.RangeVar, role Role) *Source {
 
 // returning notes the columns of RETURNING and walks what is in them.
 func (w *walker) returning(b *Block, list []*pgquery.Node) {
+	w.namedByCalls(list)
 	b.Output = outputsOf(list)
 	b.Returns = len(list) > 0
 	w.into(&b.Returned, func() { w.visitAll(list) })

@@ -96,8 +96,37 @@ func isFalse(arg *pgquery.Node) bool {
 	return false
 }
 
+// keptSettings reads what a definition has servers set later: when a role logs in, or while a function runs.
+func (w *walker) keptSettings(message proto.Message) {
+	switch s := message.(type) {
+	case *pgquery.AlterRoleSetStmt:
+		w.set(s.Setstmt)
+	case *pgquery.AlterDatabaseSetStmt:
+		w.set(s.Setstmt)
+	case *pgquery.AlterSystemStmt:
+		w.set(s.Setstmt)
+	case *pgquery.CreateFunctionStmt:
+		w.setWhileRunning(s.Options)
+	case *pgquery.AlterFunctionStmt:
+		w.setWhileRunning(s.Actions)
+	}
+}
+
+// setWhileRunning reads the settings among the options of a function.
+func (w *walker) setWhileRunning(options []*pgquery.Node) {
+	var all []Setting
+	for _, option := range options {
+		if set := option.GetDefElem().GetArg().GetVariableSetStmt(); set != nil {
+			w.set(set)
+			all = append(all, w.out.Settings...)
+		}
+	}
+	w.out.Settings = all
+}
+
 // definition reads statements that make, change or drop something.
 func (w *walker) definition(message proto.Message) {
+	w.keptSettings(message)
 	o := &w.out.Options
 	switch s := message.(type) {
 	case *pgquery.CreateStmt:
@@ -110,6 +139,7 @@ func (w *walker) definition(message proto.Message) {
 		w.ownedBy(s.Options)
 	case *pgquery.AlterSeqStmt:
 		w.ownedBy(s.Options)
+		w.counting(s.Options)
 	case *pgquery.CompositeTypeStmt:
 		w.created(s.Typevar)
 	case *pgquery.IndexStmt:
@@ -229,6 +259,15 @@ func (w *walker) ownedBy(options []*pgquery.Node) {
 	for _, option := range options {
 		if o := option.GetDefElem(); o.GetDefname() == "owned_by" {
 			w.subject(withoutLast(texts(o.Arg.GetList().GetItems())))
+		}
+	}
+}
+
+// counting reads which options of a sequence are changed.
+func (w *walker) counting(options []*pgquery.Node) {
+	for _, option := range options {
+		if o := option.GetDefElem(); o != nil {
+			w.out.Object.Counting = append(w.out.Object.Counting, strings.ToLower(o.Defname))
 		}
 	}
 }

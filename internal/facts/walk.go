@@ -42,8 +42,8 @@ type walker struct {
 }
 
 type place struct {
-	where             CallPlace
-	aliased, modified bool
+	where                    CallPlace
+	aliased, modified, names bool
 }
 
 // scope is a list of common table expressions, inner ones first.
@@ -336,7 +336,7 @@ func (w *walker) created(v *pgquery.RangeVar) {
 func (w *walker) call(f *pgquery.FuncCall) int {
 	schema, name := qualified(f.Funcname)
 	at := w.places[f]
-	c := Call{Schema: schema, Name: name, Start: int(f.Location), Place: at.where, Aliased: at.aliased}
+	c := Call{Schema: schema, Name: name, Start: int(f.Location), Place: at.where, Aliased: at.aliased, Names: at.names}
 	c.End = w.tokens.callEnd(c.Start, len(f.Funcname))
 	c.Modified = at.modified || len(f.AggOrder) > 0 || f.AggFilter != nil || f.Over != nil || f.AggStar || f.AggDistinct || f.FuncVariadic
 	for _, argument := range f.Args {
@@ -392,7 +392,7 @@ func (w *walker) rangeFunction(f *pgquery.RangeFunction) {
 	for _, item := range f.Functions {
 		for _, part := range item.GetList().GetItems() { // the call, and its list of columns
 			if call := part.GetFuncCall(); call != nil {
-				w.places[call] = place{where, f.Alias != nil || len(f.Coldeflist) > 0, f.Ordinality || len(f.Coldeflist) > 0}
+				w.places[call] = place{where: where, aliased: f.Alias != nil || len(f.Coldeflist) > 0, modified: f.Ordinality || len(f.Coldeflist) > 0, names: f.Alias == nil}
 			}
 		}
 	}

@@ -62,9 +62,12 @@ type toy struct {
 
 const toyShards = 3
 
+// toyFloor is from which on the numbers in a.i say where their rows are: the remainder by the count of shards is the shard's number.
+const toyFloor = 3
+
 // toyRelations are its tables as the catalogue has them; a, b and c are sharded.
 var toyRelations = []plan.Relation{
-	{Schema: "toy", Name: "a", Kind: 'r', Columns: []plan.Column{key("k", int8), column("x", int4)}},
+	{Schema: "toy", Name: "a", Kind: 'r', Columns: []plan.Column{key("k", int8), column("x", int4), {Name: "i", TypeOID: int8, TypeMod: -1, NotNull: true, HasDefault: true}}},
 	{Schema: "toy", Name: "b", Kind: 'r', Columns: []plan.Column{key("k", int4), column("x", int4), column("y", int8)}},
 	{Schema: "toy", Name: "c", Kind: 'r', Columns: []plan.Column{column("x", int8), key("k", int8)}},
 	{Schema: "toy", Name: "r", Kind: 'r', Columns: []plan.Column{column("x", int4), column("y", int8)}},
@@ -79,15 +82,19 @@ func newToy(t *testing.T, key []string) *toy {
 	toy := &toy{conn: conn, key: key}
 	for _, schema := range toySchemas() {
 		toy.run(t, fmt.Sprintf(`create schema %[1]s; set search_path to %[1]s;
-			create table a (k bigint not null, x int); create table b (k int not null, x int, y bigint); create table c (x bigint, k bigint not null);
+			create table a (k bigint not null, x int, i bigint not null default 0 check (i < %[2]d or i %% %[3]d = %[4]s)); create table b (k int not null, x int, y bigint); create table c (x bigint, k bigint not null);
 			create table r (x int, y bigint); create table q (k bigint, x int);
-			insert into r values (1, 1), (2, 4), (3, null), (4, 2); insert into q values (1, 2), (2, 1), (5, 5), (null, 3)`, schema))
+			insert into r values (1, 1), (2, 4), (3, null), (4, 2); insert into q values (1, 2), (2, 1), (5, 5), (null, 3)`, schema, toyFloor, toyShards, toy.remainder()))
 	}
 	for k := range 6 {
 		for _, x := range []int{k, (k * 2) % 5, 5 - k} {
+			i := (k + x) % toyFloor // some say where they are, some do not
+			if x%2 == 1 {
+				i = toyFloor + int(toy.shard(k, x)[len("shard")]-'0')
+			}
 			for _, schema := range []string{"toy", toy.shard(k, x)} {
-				toy.run(t, fmt.Sprintf("set search_path to %s; insert into a values (%[2]d, %[3]d); insert into b values (%[2]d, %[3]d, %[4]d %% 4); insert into c values (%[3]d, %[2]d)",
-					schema, k, x, k+x))
+				toy.run(t, fmt.Sprintf("set search_path to %s; insert into a values (%[2]d, %[3]d, %[5]d); insert into b values (%[2]d, %[3]d, %[4]d %% 4); insert into c values (%[3]d, %[2]d)",
+					schema, k, x, k+x, i))
 			}
 		}
 	}
@@ -95,12 +102,17 @@ func newToy(t *testing.T, key []string) *toy {
 		toy.run(t, "set search_path to toy, shard0; update toy.c set x = null where k = 3; update shard0.c set x = null where k = 3")
 	}
 	three := shards(t, home, "east", "west")
-	sharded := func(name string) topology.Change {
-		return topology.SetTable(topology.TableSpec{Name: "toy." + name, Kind: topology.Sharded, Keyspace: "toys", Key: key})
+	sharded := func(name string, ids ...topology.MadeID) topology.Change {
+		return topology.SetTable(topology.TableSpec{Name: "toy." + name, Kind: topology.Sharded, Keyspace: "toys", Key: key, IDs: ids})
 	}
 	toy.c = plan.Context{SearchPath: []string{"toy"}, Home: home, Map: must[*topology.Map](t)(three.Next(hashed(t, three, "toys", []string{"bigint", "bigint"}[:len(key)]...),
-		sharded("a"), sharded("b"), sharded("c"), topology.SetTable(topology.TableSpec{Name: "toy.r", Kind: topology.Reference}), topology.SetTable(topology.TableSpec{Name: "toy.q", Kind: topology.Reference})))}
+		sharded("a", topology.MadeID{Column: "i", Floor: toyFloor}), sharded("b"), sharded("c"), topology.SetTable(topology.TableSpec{Name: "toy.r", Kind: topology.Reference}), topology.SetTable(topology.TableSpec{Name: "toy.q", Kind: topology.Reference})))}
 	return toy
+}
+
+// remainder is the number of the shard where a row is, in SQL.
+func (toy *toy) remainder() string {
+	return fmt.Sprintf("(%s) %% %d", strings.Join(toy.key, " + "), toyShards)
 }
 
 // shard is where a row is.
@@ -218,6 +230,16 @@ func (toy *toy) placed(t *testing.T, text string, keys [][]plan.KeyPart, values 
 	}
 	var on []string
 	for _, key := range keys {
+		if key[0].Floor != 0 {
+			for _, id := range numbers(key[0]) {
+				for i := range toyShards {
+					if shard := "shard" + strconv.Itoa(i); (id < toyFloor || id%toyShards == i) && !slices.Contains(on, shard) {
+						on = append(on, shard)
+					}
+				}
+			}
+			continue
+		}
 		for _, k := range numbers(key[0]) {
 			for _, x := range numbers(key[len(key)-1]) {
 				if shard := toy.shard(k, x); !slices.Contains(on, shard) {

@@ -92,6 +92,10 @@ type fact struct {
 	// driver: the value is that of this key column of the row at hand.
 	driver *occurrence
 	part   int
+	// slotsOf: the value is a key of one of the slots that the ids of this occurrence carry.
+	slotsOf *occurrence
+	// made: the value is a key that the shard makes on which the statement runs.
+	made bool
 }
 
 // choice is the identity of a list.
@@ -140,7 +144,7 @@ func (f *fact) isOne() bool {
 }
 
 // isKey says whether the fact says which values a column can have, one by one.
-func (f *fact) isKey() bool { return f.relation == equals && f.driver == nil }
+func (f *fact) isKey() bool { return f.relation == equals && len(f.members) > 0 }
 
 func (f *fact) same(g *fact) bool {
 	if f == g {

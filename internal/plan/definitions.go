@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -20,9 +21,12 @@ func planDefinition(p *planner, s *facts.Statement, out *Statement) {
 	d.finish()
 	d.evaluate()
 	refuseKeptSetConfig(s, out)
+	p.keepTriggersOnLater(s, out)
 	out.Schema = true
 	out.NoBlock = runsOutsideBlocks(s)
-	out.PasswordAt = s.Object.PasswordAt
+	if out.PasswordAt = s.Object.PasswordAt; out.PasswordAt > 0 {
+		p.plan.Uncacheable = true // the place depends on what stands before it
+	}
 	out.noteCreated(p, s)
 }
 
@@ -64,6 +68,10 @@ func (d *definition) table(t facts.Table) {
 			d.out.Drops = append(d.out.Drops, r.Name)
 		}
 	default:
+		if served := d.ofSequence(&r); served != nil {
+			d.tables = append(d.tables, *served)
+			return
+		}
 		d.home = r.title()
 	}
 }
@@ -110,7 +118,35 @@ func (d *definition) reaching(r *resolved) {
 		d.tables = append(d.tables, *owner)
 		return
 	}
+	if d.isDescribedOnly(r) {
+		d.home = r.title()
+		return
+	}
 	d.out.refuse("reaches-declared", reachesDeclared(r))
+}
+
+// isDescribedOnly says whether a statement leaves alone what whoever reads a relation would reach. What is behind a table and no table itself,
+// a function of a policy, runs in queries alone; locking a view locks what it reads.
+func (d *definition) isDescribedOnly(r *resolved) bool {
+	switch d.s.Kind {
+	case "GrantStmt", "CommentStmt", "SecLabelStmt":
+		return r.relation.Kind == 'v' || r.relation.Kind == 'm' || reachesCode(r)
+	case "LockStmt", "VacuumStmt", "CreatePolicyStmt", "AlterPolicyStmt", "IndexStmt", "ReindexStmt":
+		return reachesCode(r)
+	case "DropStmt":
+		return reachesCode(r) && !d.s.Options.Cascade
+	case "AlterTableStmt":
+		return reachesCode(r) && !slices.ContainsFunc(d.s.Object.Actions, func(action string) bool {
+			return action != "ChangeOwner" && !strings.Contains(action, "RowSecurity") && !slices.Contains(harmlessActions, action)
+		})
+	default:
+		return false
+	}
+}
+
+// reachesCode says whether it is a table by which no other table is reached, but a function that may do anything.
+func reachesCode(r *resolved) bool {
+	return (r.relation.Kind == 'r' || r.relation.Kind == 'p') && strings.HasSuffix(r.relation.Reaches, "()")
 }
 
 // name adds what a thing asks for that is no relation.
@@ -207,7 +243,7 @@ func planUpkeep(p *planner, s *facts.Statement, out *Statement) {
 		out.Route = Route{Level: Everywhere, Parts: Copies, Why: "every shard has tables"}
 	}
 	if s.Options.Cascade && out.Route.Level != Everywhere {
-		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.")
+		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.", "Name all the tables, without CASCADE.")
 	}
 }
 
@@ -215,22 +251,32 @@ func planUpkeep(p *planner, s *facts.Statement, out *Statement) {
 func planWide(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
 	if out.Route.Level != Everywhere {
-		p.refuseIfDeclared(out, s.Name, "It may reach sharded or reference tables, on one shard only.")
+		p.refuseIfDeclared(out, s.Name, "It may reach sharded or reference tables, on one shard only.", oneByOne)
 	}
 }
+
+const oneByOne = "Name the things that it is about, with a statement for each."
 
 // planDropOwned plans DROP OWNED: what a role has, and what it was granted, is on every shard; but the shard map would keep the
 // declared tables that it drops.
 func planDropOwned(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
-	p.refuseIfDeclared(out, s.Name, "It may drop sharded or reference tables, and the shard map would still have them.")
+	p.refuseIfDeclared(out, s.Name, "It may drop sharded or reference tables, and the shard map would still have them.",
+		"DROP what the role owns by its name, or REASSIGN OWNED BY it, and REVOKE what it was granted.")
+}
+
+// planEventTrigger plans CREATE EVENT TRIGGER. What it calls, nobody sees.
+func planEventTrigger(p *planner, s *facts.Statement, out *Statement) {
+	planDefinition(p, s, out)
+	p.refuseIfDeclared(out, s.Name, "It would fire on one shard only, and what it runs may read or write sharded or reference tables there.",
+		"If it reads and writes no tables, create it on every shard itself.")
 }
 
 // planPublication plans publications.
 func planPublication(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
 	if s.Options.AllTables {
-		p.refuseIfDeclared(out, s.Name+" for all tables", "It would publish the tables of one shard only.")
+		p.refuseIfDeclared(out, s.Name+" for all tables", "It would publish the tables of one shard only.", "Name the tables, or create it on every shard itself.")
 	}
 }
 
@@ -240,19 +286,23 @@ func planDrop(p *planner, s *facts.Statement, out *Statement) {
 	p.refuseSchemas(s, out)
 	seen := []string{"TABLE", "VIEW", "MATERIALIZED VIEW", "FOREIGN TABLE", "INDEX", "TRIGGER", "RULE", "POLICY"} //nolint:misspell // it is SQL
 	if s.Options.Cascade && !slices.Contains(seen, s.Object.Type) && (out.Route.Level != Everywhere || s.Object.Type == "EXTENSION") {
-		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.")
+		p.refuseIfDeclared(out, s.Name+" … CASCADE", "It may reach sharded or reference tables, on one shard only.", "Drop or change first what depends on it, and then use it without CASCADE.")
 	}
 }
 
 // refuseSchemas refuses what changes a schema that has declared tables.
 func (p *planner) refuseSchemas(s *facts.Statement, out *Statement) {
-	if s.Object.Type != "SCHEMA" && s.Object.Type != "ALL IN SCHEMA" {
+	if s.Object.Type != "SCHEMA" || s.Kind == "GrantStmt" {
 		return
+	}
+	hint := "Bring the tables back with cleave.undistribute_table, change the schema, and declare them again."
+	if s.Kind == "DropStmt" {
+		hint = "Drop its sharded and reference tables first."
 	}
 	for _, name := range s.Object.Names {
 		if name.Schema == "" && p.hasDeclared(name.Name) {
 			out.refuse("schema-of-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet on a schema that has sharded or reference tables", s.Name).
-				WithDetail("Schema %q is on several shards, and all of them have to change together.", name.Name))
+				WithDetail("The shard map knows the tables of schema %q by its name.", name.Name).WithHint("%s", hint))
 		}
 	}
 }
@@ -264,7 +314,7 @@ func planAlterNamed(p *planner, s *facts.Statement, out *Statement) {
 	switch s.Object.Type {
 	case "TYPE", "DOMAIN", "ATTRIBUTE", "COLLATION":
 		if s.Kind != "GrantStmt" && out.Route.Level != Everywhere {
-			p.refuseIfDeclared(out, s.Name, "Sharded or reference tables may use it, and it would change on one shard only.")
+			p.refuseIfDeclared(out, s.Name, "Sharded or reference tables may use it, and it would change on one shard only.", oneByOne)
 		}
 	}
 	switch s.Kind {
@@ -319,7 +369,7 @@ func (p *planner) refusePlacedTarget(s *facts.Statement, out *Statement) {
 func planCreateSchema(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
 	if s.Options.Elements {
-		p.refuseIfDeclared(out, s.Name+" with tables or views inside", "They may reach sharded or reference tables.")
+		p.refuseIfDeclared(out, s.Name+" with tables or views inside", "They may reach sharded or reference tables.", "Create the schema first, and then what is in it.")
 	}
 }
 
@@ -329,17 +379,18 @@ func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
 	own := out.Route
 	if declared := p.declaredIn(s.Inner); declared != "" {
 		out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", s.Name).
-			WithDetail("It reads %s.", declared))
+			WithDetail("It reads %s.", declared).WithHint("%s", hintFor(s)))
 	}
 	inner := p.inner(s, out)
 	if s.Kind == "ViewStmt" && s.Inner != nil {
 		refuseKeptSetConfig(s.Inner, out)
 	}
 	if len(inner.Virtual) > 0 {
-		out.refuse("makes-from-router-view", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported over a view or function of the router", s.Name))
+		out.refuse("makes-from-router-view", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported over a view or function of the router", s.Name).
+			WithDetail("No shard has them; the router puts its answer into each statement.").WithHint("Read them in each statement."))
 	}
 	if inner.Command == Execute {
-		p.refuseIfDeclared(out, s.Name+" … EXECUTE", "The prepared statement may read sharded or reference tables.")
+		p.refuseIfDeclared(out, s.Name+" … EXECUTE", "The prepared statement may read sharded or reference tables.", "Write the query itself, or create the table first and fill it with INSERT or COPY.")
 		out.Command, out.Prepared = Execute, inner.Prepared
 	}
 	if out.Refusal != nil {
@@ -352,6 +403,14 @@ func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
 		}
 	}
 	p.placeMade(s, out, own, inner.Route)
+}
+
+// hintFor says what can be done instead of making something from declared tables.
+func hintFor(s *facts.Statement) string {
+	if s.Kind == "ViewStmt" {
+		return "Write the query of the view itself into the statements."
+	}
+	return "Create the table first, and then fill it with what a SELECT gives, with INSERT … VALUES or COPY."
 }
 
 // declaredIn returns a sharded or reference table that a query names; empty if there is none.

@@ -24,13 +24,25 @@ func (x *proof) obstacleOf(f *facts.Block) string {
 		return "DISTINCT"
 	case f.Sorted:
 		return "ORDER BY"
-	case f.Limited:
-		return "LIMIT or OFFSET"
+	case f.Limited && !x.cutsOff(f):
+		return limiting
 	case x.calls(f, func(c *facts.Call) bool { return isInFrom(c) && x.p.isVolatile(c) }):
 		return "a volatile function in FROM"
 	default:
 		return ""
 	}
+}
+
+const limiting = "LIMIT or OFFSET"
+
+// cutsOff says whether all that a query's LIMIT does is to leave out rows of the answer, any of them: every shard gives up to so many,
+// and whoever puts them together stops there.
+func (x *proof) cutsOff(f *facts.Block) bool {
+	if f != x.s.Query || f.AtMost == nil || f.Locks || !f.Returns {
+		return false
+	}
+	n := x.p.operand(*f.AtMost)
+	return n.CastOID == 0 && (n.Kind == FromLiteral || n.Kind == FromParam)
 }
 
 // calls says whether one of a query's own calls is such.
@@ -82,7 +94,9 @@ func (x *proof) driverOf(all []*occurrence) (driver *occurrence, obstacle string
 	if obstacle = x.anywhere(x.s.Query); obstacle != "" {
 		return nil, obstacle
 	}
-	for _, o := range all {
+	byID := func(o *occurrence) bool { return o.slots != nil } // with such a one, fewer shards have a part
+	candidates := slices.Concat(slices.DeleteFunc(slices.Clone(all), func(o *occurrence) bool { return !byID(o) }), slices.DeleteFunc(slices.Clone(all), byID))
+	for _, o := range candidates {
 		if o.obstacle != "" {
 			continue
 		}

@@ -20,7 +20,8 @@
 // All functions are safe for concurrent use. Start reading at make.go; kinds.go lists what becomes of each kind of statement,
 // query.go what the tables and functions of a query ask for, unsettled.go what the statements of one text leave open for each other. The
 // proof is made in prove.go: proof.go, from.go and writes.go build what a statement is made of, scope.go says which columns its names mean,
-// spread.go and recursion.go find out what values they have, tuples.go makes keys of them, divide.go finds parts that are independent;
-// copies.go is for reference tables. The files under testdata show every rule at work, and one test runs plans of random statements
+// spread.go and recursion.go find out what values they have, tuples.go makes keys of them, ids.go does so with numbers that tell where their
+// rows are, divide.go finds parts that are independent; numbers.go is for calls of functions of sequences,
+// copies.go is for reference tables; everywhere.go and sequences.go say which definitions all shards can make together. The files under testdata show every rule at work, and one test runs plans of random statements
 // beside a single server.
 package plan

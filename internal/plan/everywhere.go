@@ -44,7 +44,13 @@ func planEverySetting(_ *planner, s *facts.Statement, out *Statement) {
 
 // everywhere sends the definition to all shards.
 func (d *definition) everywhere(why string) {
-	d.out.Route = Route{Level: Everywhere, Parts: Copies, Why: why, Lenient: isGlobal(d.s) && !slices.Contains(strictKinds, d.s.Kind)}
+	d.out.Route = Route{Level: Everywhere, Parts: Copies, Why: why, Lenient: d.isLenient()}
+}
+
+// isLenient says whether a shard that does not have what the statement is about is passed over. If it is about several things it may have some of
+// them, and rights to those must be the same everywhere.
+func (d *definition) isLenient() bool {
+	return isGlobal(d.s) && !slices.Contains(strictKinds, d.s.Kind) && (d.s.Kind != "GrantStmt" || len(d.s.Object.Names) < 2)
 }
 
 // strictKinds make what needs nothing that a shard could lack.
@@ -57,7 +63,8 @@ func (d *definition) onDeclared() {
 		d.refuseChange(first, "What it reads is on several shards.")
 		return
 	}
-	if d.s.Kind == "CreateStatsStmt" { // it is where its table is
+	switch d.s.Kind {
+	case "CreateStatsStmt", "AlterObjectSchemaStmt": // it is where its table is, and the new schema's name is none of a thing
 		d.home = ""
 	}
 	if d.home != "" || d.shard != "" {
@@ -70,6 +77,8 @@ func (d *definition) onDeclared() {
 		return
 	}
 	for i := range d.tables {
+		name := d.tables[i].table.Name()
+		d.out.Alters = append(d.out.Alters, RelationName{name.Schema, name.Name})
 		d.changeDeclared(&d.tables[i])
 	}
 	d.everywhere("every shard has " + first.title())
@@ -78,6 +87,10 @@ func (d *definition) onDeclared() {
 // changeDeclared sees whether a declared table can be changed in this way.
 func (d *definition) changeDeclared(r *resolved) {
 	d.keepGuards(r)
+	if isSequence(r) {
+		d.changeSequence(r)
+		return
+	}
 	switch d.s.Kind {
 	case "AlterTableStmt":
 		d.alterDeclared(r)
@@ -87,17 +100,28 @@ func (d *definition) changeDeclared(r *resolved) {
 		d.dropDeclared(r)
 	case "IndexStmt":
 		d.checkConstraints(r)
-		if d.s.Object.NewName != "" {
-			d.out.Index = topology.TableName{Schema: r.table.Name().Schema, Name: d.s.Object.NewName}.String()
-		}
-		if d.s.Options.Concurrently && d.s.Object.NewName == "" {
-			d.out.refuse("index-without-name", pgerr.New(pgerr.FeatureNotSupported, "CREATE INDEX CONCURRENTLY on a %s table needs the index's name", string(r.table.Kind())).
-				WithDetail("It runs shard by shard, and has to find what is there already if it is run again.").WithHint("CREATE INDEX CONCURRENTLY name ON …"))
+		if d.s.Options.Concurrently {
+			d.indexConcurrently(r)
 		}
 	case "CommentStmt", "GrantStmt", "CreateTrigStmt", "CreatePolicyStmt", "AlterPolicyStmt", "CreateStatsStmt", "LockStmt", "TruncateStmt", "VacuumStmt",
 		"ClusterStmt", "ReindexStmt", "SecLabelStmt":
 	default:
 		d.refuseChange(r, "")
+	}
+}
+
+// indexConcurrently is about an index that is made shard by shard, so that some may have it already when the statement is run again.
+func (d *definition) indexConcurrently(r *resolved) {
+	if d.s.Object.NewName == "" {
+		d.out.refuse("index-without-name", pgerr.New(pgerr.FeatureNotSupported, "CREATE INDEX CONCURRENTLY on a %s table needs the index's name", string(r.table.Kind())).
+			WithDetail("It runs shard by shard, and has to find what is there already if it is run again.").WithHint("CREATE INDEX CONCURRENTLY name ON …"))
+		return
+	}
+	d.p.plan.Uncacheable = true // the place depends on what stands before it
+	d.out.Index = &Index{
+		Name: topology.TableName{Schema: r.table.Name().Schema, Name: d.s.Object.NewName}.String(), Table: r.table.Name().String(),
+		Unique: slices.ContainsFunc(d.s.Object.Constraints, func(c facts.Constraint) bool { return c.Kind == facts.UniqueKind }),
+		Bare:   d.s.Object.NewName, Rest: r.WideEnd - d.s.Start,
 	}
 }
 
@@ -107,9 +131,9 @@ const guardPrefix = "cleave_"
 // keepGuards refuses what would take away, replace or switch off what keeps rows off shards that do not own them.
 func (d *definition) keepGuards(r *resolved) {
 	for _, trigger := range d.s.Object.Triggers {
-		if strings.HasPrefix(trigger, guardPrefix) {
+		if strings.HasPrefix(strings.TrimPrefix(trigger, "!"), guardPrefix) {
 			d.out.refuse("guard-trigger", pgerr.New(pgerr.FeatureNotSupported, "trigger %q of %s belongs to the router", trigger, r.title()).
-				WithDetail("Names that begin with %s are those of the triggers that keep rows off shards which do not own them.", guardPrefix).
+				WithDetail("Names that begin with %s or !%[1]s are those of the triggers that keep rows off shards which do not own them, and that make their numbers.", guardPrefix).
 				WithHint("Leave it as it is, and choose another name for one of your own."))
 		}
 	}
@@ -138,6 +162,7 @@ func (d *definition) alterDeclared(r *resolved) {
 	}
 	d.out.Holds = append(d.out.Holds, RelationName{r.table.Name().Schema, r.table.Name().Name})
 	d.keepKey(r)
+	d.recount(r)
 	for _, added := range d.s.Object.Added {
 		d.addColumn(r, added)
 	}
@@ -153,6 +178,10 @@ func (d *definition) keepKey(r *resolved) {
 		if slices.Contains(r.table.KeyColumns(), column) {
 			d.out.refuse("changes-key-column", pgerr.New(pgerr.FeatureNotSupported, "key column %q of sharded table %s cannot be changed", column, r.title()).
 				WithDetail("It says on which shard a row lives.").WithHint("Bring the table back with cleave.undistribute_table, change it, and shard it again."))
+		}
+		if slices.ContainsFunc(r.table.IDs(), func(id topology.MadeID) bool { return id.Column == column }) {
+			d.out.refuse("changes-id-column", pgerr.New(pgerr.FeatureNotSupported, "column %q of sharded table %s, whose numbers the shards make, cannot be changed", column, r.title()).
+				WithDetail("Its numbers tell on which shard a row lives, and a trigger makes them.").WithHint("Bring the table back with cleave.undistribute_table, change it, and shard it again."))
 		}
 	}
 }
@@ -183,13 +212,17 @@ func (d *definition) checkConstraints(r *resolved) {
 }
 
 func (d *definition) checkUnique(r *resolved, c facts.Constraint) {
-	if r.table.Kind() != topology.Sharded {
+	if r.table.Kind() != topology.Sharded || c.ByIndex { // no unique index of a sharded table is without the key
 		return
 	}
 	for _, column := range r.table.KeyColumns() {
 		if !slices.Contains(c.Columns, column) {
-			d.out.refuse("unique-without-key", pgerr.New(pgerr.InvalidTableDefinition, "a unique constraint on sharded table %s must contain the shard key", r.title()).
-				WithDetail("Key column %q is not in it. A shard sees its own rows alone, so it could not tell whether another shard has an equal row.", column).
+			kind := "a unique"
+			if c.Kind == facts.ExclusionKind {
+				kind = "an exclusion"
+			}
+			d.out.refuse("unique-without-key", pgerr.New(pgerr.InvalidTableDefinition, "%s constraint on sharded table %s must contain the shard key", kind, r.title()).
+				WithDetail("It does not ask for key column %q to be equal. A shard sees its own rows alone, so it could not tell whether another shard has an equal row.", column).
 				WithHint("Add the key's columns to it."))
 			return
 		}

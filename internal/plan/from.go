@@ -101,6 +101,7 @@ func (x *proof) occur(s *source, r *resolved, index int, obstacle string) *occur
 	if r.Sampled && o.obstacle == "" {
 		o.obstacle = "TABLESAMPLE"
 	}
+	o.ids = s.idColumns(r)
 	x.occurrences = append(x.occurrences, o)
 	return o
 }
@@ -127,6 +128,9 @@ func (x *proof) derived(f *facts.Source, b *block, common *facts.Common) view {
 	}
 	s := x.newSource(f.Name)
 	s.block, s.common = b, common
+	if common != nil && common.References > 1 && !x.commons[common].building {
+		s.lists = map[*choice]*choice{}
+	}
 	for i := range b.exits {
 		name := b.exits[i].name
 		if i < len(renamed) {

@@ -270,7 +270,14 @@ func (v *survey) effect(c facts.Call) {
 		v.needsHome("advisory locks are the home shard's")
 	case usesSequence:
 		v.needsHome("sequences are the home shard's")
+		if c.Name != "pg_sequence_last_value" {
+			v.numberCall(&c)
+		}
 	case asksSession:
+		if v.numberCall(&c) {
+			v.prefersHome("sequences are the home shard's")
+			break
+		}
 		v.needsHome("sequences are the home shard's")
 		v.out.NeedsSession = true
 	case isHome:
@@ -294,6 +301,7 @@ func (v *survey) runsText(name string) {
 	v.needsHome(name + " runs SQL of its own")
 	if v.p.sharded {
 		v.out.refuse("function-runs-sql", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while there are sharded tables", name).
-			WithDetail("It runs SQL that it is given as text, or reads tables that it is given by name, on one shard only."))
+			WithDetail("It runs SQL that it is given as text, or reads tables that it is given by name, on one shard only.").
+			WithHint("Send the query itself, and write its rows in that form in the application."))
 	}
 }

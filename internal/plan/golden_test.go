@@ -19,7 +19,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the planner says into the 
 
 // TestPlans plans the statements of the golden files. A case is a text, a line of dashes and the plan; a blank line ends it.
 // Comments before the text say what it runs in: "-- map: empty", "-- path: other, public", "-- temporary: orders, x", "-- unsettled: CREATE
-// FUNCTION", "-- local function: public.f".
+// FUNCTION", "-- local function: public.f", "-- hint: east", "-- hinted key", "-- dropped: orders".
 func TestPlans(t *testing.T) {
 	files := must[[]string](t)(filepath.Glob("testdata/*.txt"))
 	if len(files) < 10 {
@@ -84,6 +84,12 @@ func contextOf(t testing.TB, text string, all map[string]*topology.Map) plan.Con
 			c.Altered = true
 		case "-- local function":
 			c.ShardLocal = func(schema, name string) bool { return slices.Contains(names, schema+"."+name) }
+		case "-- dropped":
+			c.Dropped = func(name string) bool { return slices.Contains(names, name) }
+		case "-- hint":
+			c.HintShard = names[0]
+		case "-- hinted key":
+			c.HintKey = true
 		case "-- unsettled":
 			c.Unsettled = strings.TrimSpace(value)
 		}
@@ -148,6 +154,13 @@ func describeStatement(text string, s *plan.Statement) []string {
 	if s.Prepared.Name != "" || s.Prepared.All {
 		lines = append(lines, "  prepared: "+describePrepared(text, s.Prepared))
 	}
+	for _, n := range s.Numbers {
+		line := fmt.Sprintf("  number: %s at <%s|%s> of %s", n.Function, text[n.Start:n.Open], text[n.Open:n.End], describeOperand(n.Sequence))
+		if n.Names {
+			line += ", which names a column"
+		}
+		lines = append(lines, line)
+	}
 	for _, v := range s.Virtual {
 		lines = append(lines, "  router: "+describeVirtual(text, v))
 	}
@@ -162,6 +175,9 @@ func describeStatement(text string, s *plan.Statement) []string {
 	}
 	if s.Load != nil {
 		lines = append(lines, "  data: "+strings.Join(s.Load.Columns, ", "))
+		if s.Load.Made {
+			lines = append(lines, "  keys are made")
+		}
 		for _, part := range s.Load.Key {
 			lines = append(lines, "  key: "+describePart(part, "="))
 		}
@@ -171,12 +187,12 @@ func describeStatement(text string, s *plan.Statement) []string {
 
 var commands = []string{
 	"pass", "begin", "commit", "rollback", "savepoint", "release", "rollback to", "set", "reset", "reset all", "discard all",
-	"discard plans", "discard temp", "discard sequences", "prepare", "execute", "deallocate", "show",
+	"discard plans", "discard temp", "discard sequences", "prepare", "execute", "deallocate", "show", "set constraints",
 }
 
 func describeRoute(r plan.Route) string {
-	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "several " + r.Keyspace, "everywhere"}[r.Level]
-	if r.Level >= plan.Several {
+	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "several " + r.Keyspace, "everywhere", "any owner of " + r.Keyspace}[r.Level]
+	if r.Level == plan.Several || r.Level == plan.Everywhere || r.Parts == plan.Copies {
 		level += []string{" whole", " in parts", " by row", " copies", " kept", " by line"}[r.Parts]
 	}
 	return level + " (" + r.Why + ")"
@@ -186,7 +202,7 @@ func flags(s *plan.Statement) string {
 	var set []string
 	for name, on := range map[string]bool{
 		"reads": s.Reads, "schema": s.Schema, "taints": s.Taints, "rows": s.Rows, "copy": s.Copy, "no block": s.NoBlock,
-		"cursor": s.Cursor, "needs session": s.NeedsSession,
+		"cursor": s.Cursor, "needs session": s.NeedsSession, "numbers untold": !s.TellsNumbers && s.Command == plan.Pass && s.Route.Level == plan.AnyOwner,
 	} {
 		if on {
 			set = append(set, name)
@@ -250,6 +266,9 @@ func describeKeys(r plan.Route) []string {
 	if r.All {
 		lines = append(lines, "  all shards")
 	}
+	if r.AtMost != nil {
+		lines = append(lines, "  at most: "+describeOperand(*r.AtMost)+" rows")
+	}
 	if r.Timed {
 		lines = append(lines, "  no word for a time")
 	}
@@ -274,6 +293,9 @@ func describePart(part plan.KeyPart, sign string) string {
 	if part.Listed {
 		line += " listed"
 	}
+	if part.Floor != 0 {
+		line += fmt.Sprintf(", with the slot from %d on", part.Floor)
+	}
 	return line
 }
 
@@ -288,7 +310,7 @@ func describeOperand(o plan.Operand) string {
 	case plan.FromParam:
 		text = fmt.Sprintf("$%d", o.Param)
 	default:
-		text = []string{"unknowable", "", "", "null", "default", "true", "false"}[o.Kind]
+		text = []string{"unknowable", "", "", "null", "default", "true", "false", "setting"}[o.Kind]
 	}
 	if o.CastOID != 0 {
 		text += fmt.Sprintf(" as type %d", o.CastOID)
@@ -309,6 +331,9 @@ func describeTransaction(t plan.Transaction) string {
 	}
 	if t.Serializable {
 		text += " serializable"
+	}
+	if t.Deferred {
+		text += " deferred"
 	}
 	return text
 }

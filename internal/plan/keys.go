@@ -49,6 +49,9 @@ func (r *Relation) KeyPart(name string) (KeyPart, bool) {
 // IsInteger says whether the column's type is one of the integers.
 func (k *KeyPart) IsInteger() bool { return sameFamily(k.Type, key.Bigint) }
 
+// IsText says whether the column's type is one of the texts.
+func (k *KeyPart) IsText() bool { return sameFamily(k.Type, key.Text) }
+
 func (v *survey) keyspaceType(r *resolved, name string) key.Type {
 	return r.table.Keyspace().KeyTypes()[slices.Index(r.table.KeyColumns(), name)]
 }
@@ -63,8 +66,12 @@ func (p *planner) overridden(operator string, of family) bool {
 // defaultKey refuses rows whose key is left to its default.
 func (v *survey) defaultKey(r *resolved, column *Column) {
 	if column.HasDefault {
+		hint := "Give the key a value."
+		if column.Sequence != "" || column.IdentityAlways {
+			hint = "Give the key a value, or declare the table anew: a key column that is numbered then gets numbers that belong on the shard which stores the row."
+		}
 		v.out.refuse("insert-default-key", pgerr.New(pgerr.FeatureNotSupported, "a default value for key column %q of sharded table %s is not supported yet", column.Name, r.title()).
-			WithDetail("The shard has to be known before the default is computed.").WithHint("Give the key a value."))
+			WithDetail("The shard has to be known before the default is computed.").WithHint("%s", hint))
 		return
 	}
 	v.out.refuse("insert-null-key", nullKey(r, column.Name))

@@ -1,8 +1,12 @@
 package plan
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // kinds says how each kind of statement is planned. A kind that is not here is refused.
@@ -30,7 +34,7 @@ func init() { // the rules call each other through this table
 		"AlterCollationStmt": planWide, "CreatePublicationStmt": planPublication, "AlterPublicationStmt": planPublication,
 		"RenameStmt": planAlterNamed, "AlterOwnerStmt": planAlterNamed, "AlterObjectSchemaStmt": planAlterNamed, "GrantStmt": planAlterNamed,
 		"AlterTableStmt":   planAlterNamed,
-		"CreateSchemaStmt": planCreateSchema,
+		"CreateSchemaStmt": planCreateSchema, "CreateEventTrigStmt": planEventTrigger,
 	}
 	for _, kind := range definitions {
 		kinds[kind] = planDefinition
@@ -46,7 +50,7 @@ var definitions = []facts.Kind{
 	"CreateConversionStmt", "CreateOpClassStmt", "CreateOpFamilyStmt", "AlterOpFamilyStmt", "AlterOperatorStmt", "CreateAmStmt",
 	"CreatePLangStmt", "CreateExtensionStmt", "AlterExtensionStmt", "AlterExtensionContentsStmt", "CreateFdwStmt", "AlterFdwStmt",
 	"CreateForeignServerStmt", "AlterForeignServerStmt", "CreateUserMappingStmt", "AlterUserMappingStmt", "DropUserMappingStmt",
-	"ImportForeignSchemaStmt", "CreateEventTrigStmt", "AlterEventTrigStmt", "CreateRoleStmt", "AlterRoleStmt", "AlterRoleSetStmt",
+	"ImportForeignSchemaStmt", "AlterEventTrigStmt", "CreateRoleStmt", "AlterRoleStmt", "AlterRoleSetStmt",
 	"DropRoleStmt", "GrantRoleStmt", "AlterDefaultPrivilegesStmt", "CommentStmt", "SecLabelStmt", "AlterObjectDependsStmt",
 	"CreatedbStmt", "AlterDatabaseStmt", "AlterDatabaseSetStmt", "AlterDatabaseRefreshCollStmt", "CreateTableSpaceStmt",
 	"DropTableSpaceStmt", "AlterTableSpaceOptionsStmt", "CreateSubscriptionStmt", "AlterSubscriptionStmt", "DropSubscriptionStmt",
@@ -54,8 +58,9 @@ var definitions = []facts.Kind{
 }
 
 // planHome plans what concerns one server as a whole.
-func planHome(_ *planner, s *facts.Statement, out *Statement) {
+func planHome(p *planner, s *facts.Statement, out *Statement) {
 	out.Route = Route{Level: Home, Why: s.Name}
+	p.keepTriggersOnLater(s, out)
 	out.NoBlock = s.Kind == "AlterSystemStmt"
 }
 
@@ -78,10 +83,10 @@ func (p *planner) inner(s *facts.Statement, out *Statement) Statement {
 		inner.refuse("kind", pgerr.New(pgerr.FeatureNotSupported, "this form of %s is not supported", s.Name))
 	} else {
 		inner.Name = s.Inner.Name
-		outer := p.inside
-		p.inside = true
+		outer, around := p.inside, p.around
+		p.inside, p.around = true, s.Kind
 		p.decide(s.Inner, &inner)
-		p.inside = outer
+		p.inside, p.around = outer, around
 	}
 	if inner.Refusal != nil {
 		out.refuse(inner.Rule, inner.Refusal)
@@ -122,7 +127,7 @@ func planCursor(_ *planner, s *facts.Statement, out *Statement) {
 func planOpaque(p *planner, s *facts.Statement, out *Statement) {
 	out.Route, out.Taints, out.mayDefine, out.Schema = Route{Level: Home, Why: s.Name + " may do anything"}, true, true, true
 	out.Rows = s.Kind == "CallStmt"
-	p.refuseIfSharded(out, s.Name, "It may read or write sharded tables unseen, on one shard only.")
+	p.refuseIfSharded(out, s.Name, "It may read or write sharded tables unseen, on one shard only.", "Send the statements that it runs themselves.")
 	v := p.survey(s, out)
 	v.routeIsHome()
 }
@@ -148,10 +153,33 @@ func planLoad(_ *planner, s *facts.Statement, out *Statement) {
 	out.Route, out.Pin = Route{Level: Home, Why: s.Name}, pinLoad
 }
 
-// planConstraints plans SET CONSTRAINTS, which concerns one transaction on every shard that it reaches.
+// planConstraints plans SET CONSTRAINTS, which concerns one transaction on every shard that it reaches. Of names only the shard knows that
+// has the tables.
 func planConstraints(p *planner, s *facts.Statement, out *Statement) {
 	out.Route = Route{Level: Home, Why: s.Name}
-	p.refuseIfSharded(out, s.Name, "It would reach the constraints of one shard only.")
+	if words := p.words(s); len(words) > 2 && words[2] == "all" {
+		out.Command, out.Transaction.Deferred = SetConstraints, slices.Contains(words, "deferred")
+		return
+	}
+	if p.declared {
+		out.refuse("while-declared", pgerr.New(pgerr.FeatureNotSupported, "%s with names is not supported yet while there are sharded or reference tables", s.Name).
+			WithDetail("The constraints are on several shards, or on one that the transaction has not reached.").WithHint("Use SET CONSTRAINTS ALL."))
+	}
+}
+
+// words are the words of a statement that are not in quotes, in lower case; what else there is stands between them as nothing.
+func (p *planner) words(s *facts.Statement) []string {
+	text := []byte(p.text[s.Start:s.End])
+	scanner := sqltext.NewScanner(text, true)
+	var words []string
+	for token, more := scanner.Next(); more; token, more = scanner.Next() {
+		word := ""
+		if token.Kind == sqltext.Word {
+			word = strings.ToLower(string(text[token.Start:token.End]))
+		}
+		words = append(words, word)
+	}
+	return words
 }
 
 // planCopy plans COPY.
@@ -165,6 +193,7 @@ func planCopy(p *planner, s *facts.Statement, out *Statement) {
 		p.copyTable(s, out)
 	}
 	out.Rows, out.Copy = false, s.Options.Client
+	out.Binary = slices.ContainsFunc(s.Load.Options, func(o facts.LoadOption) bool { return o.Name == "format" && o.Value == "binary" })
 	if !s.Options.Client && out.Refusal == nil && out.Load == nil {
 		out.copyFile(p.Home)
 	}
@@ -187,6 +216,9 @@ func (p *planner) copyTable(s *facts.Statement, out *Statement) {
 		v.route()
 	}
 	out.Taints, out.mayDefine, out.Reads = v.taints, v.mayDefine, !s.Options.From && !v.changes
+	if len(v.tables) > 0 && v.tables[0].relation != nil {
+		out.Types = v.copiedTypes(&v.tables[0])
+	}
 }
 
 // copyFile sees to it that COPY with a file or program of the server means the home shard's, as with one server.

@@ -56,14 +56,16 @@ type Relation struct {
 	ReachesDeclared bool
 	// Reaches is one of the tables that it reaches, schema.name, for messages.
 	Reaches string
+	// Serves are the tables that own it or have it in a default, if it is a sequence.
+	Serves []RelationName
 	// WritesRun is what runs when its rows are written and may reach a sharded or reference table, for messages: a function
 	// that a trigger, a default, a constraint or a domain calls, or a table that a foreign key changes too. Reading it runs
 	// nothing of that. It is pg_catalog.pg_settings if writing to it sets parameters. Empty if nothing does.
 	WritesRun string
 	// ReadsRun is a function that runs when rows of a declared table are read, in a policy, and may reach sharded tables. Empty if none does.
 	ReadsRun string
-	// HasRules: it has rewrite rules, other than the one that makes a view a view.
-	HasRules bool
+	// HasRules: it has rewrite rules, other than the one that makes a view a view. HasTriggers: it has triggers of users'.
+	HasRules, HasTriggers bool
 }
 
 // Column is one column of a relation.
@@ -79,6 +81,10 @@ type Column struct {
 	DefaultVaries bool
 	// Sequence is the one whose next number is its default, as SQL writes it; empty if its default is anything else, or no other value is taken.
 	Sequence string
+	// RandomUUID: its default is a random UUID.
+	RandomUUID bool
+	// Counts: its default may take a number from a sequence.
+	Counts bool
 	// Nondeterministic: texts that differ can be equal under its collation.
 	Nondeterministic bool
 }

@@ -23,36 +23,81 @@ func (v *survey) copySharded(r *resolved) {
 	}
 }
 
-// loadOf is what COPY says of its data.
-func (v *survey) loadOf(r *resolved) *Load {
-	load := &Load{Relation: r.relation.Name, Columns: v.s.Load.Columns}
-	if len(load.Columns) == 0 {
+// copiedColumns are the columns of COPY's data.
+func (v *survey) copiedColumns(r *resolved) []string {
+	columns := v.s.Load.Columns
+	if len(columns) == 0 {
 		for _, c := range r.relation.Columns {
 			if !c.Generated {
-				load.Columns = append(load.Columns, c.Name)
+				columns = append(columns, c.Name)
 			}
 		}
 	}
+	return columns
+}
+
+// copiedTypes are the types of the columns of COPY's data; none if one is not known.
+func (v *survey) copiedTypes(r *resolved) []uint32 {
+	var types []uint32
+	for _, name := range v.copiedColumns(r) {
+		c := r.relation.column(name)
+		if c == nil {
+			return nil
+		}
+		types = append(types, c.TypeOID)
+	}
+	return types
+}
+
+// loadOf is what COPY says of its data.
+func (v *survey) loadOf(r *resolved) *Load {
+	load := &Load{Relation: r.relation.Name, Columns: v.copiedColumns(r)}
 	for _, o := range v.s.Load.Options {
 		load.Options = append(load.Options, LoadOption{o.Name, o.Value, o.List, o.Star, o.Bare})
 	}
 	return load
 }
 
+// wrongColumns is what PostgreSQL finds wrong with COPY's list of columns, nil if nothing is.
+func (v *survey) wrongColumns(r *resolved) *pgerr.Error {
+	for i, name := range v.s.Load.Columns {
+		switch c := r.relation.column(name); {
+		case c == nil:
+			return pgerr.New(pgerr.UndefinedColumn, "column %q of relation %q does not exist", name, r.relation.Name)
+		case c.Generated:
+			return pgerr.New(pgerr.InvalidColumnReference, "column %q is a generated column", name).WithDetail("Generated columns cannot be used in COPY.")
+		case slices.Contains(v.s.Load.Columns[:i], name):
+			return pgerr.New(pgerr.DuplicateColumn, "column %q specified more than once", name)
+		}
+	}
+	return nil
+}
+
 // loadSharded finds the key among the columns of the data.
 func (v *survey) loadSharded(r *resolved) {
+	if wrong := v.wrongColumns(r); wrong != nil {
+		v.out.refuse("copy-columns", wrong)
+		return
+	}
 	load := v.loadOf(r)
 	route := Route{
 		Level: Several, Keyspace: r.table.Keyspace().Name(), All: true, Parts: ByLine, Table: r.title(), Why: "each row of " + r.title() + " by its key",
 	}
 	for _, part := range v.keyParts(r) {
 		at := slices.Index(load.Columns, part.Column)
+		if at < 0 && r.isMade(part.Column) {
+			load.Made = true
+			continue
+		}
 		if at < 0 {
 			v.defaultKey(r, r.relation.column(part.Column))
 			return
 		}
 		part.Store, part.Operand = true, Operand{Kind: FromParam, Param: at + 1, CastMod: -1}
 		load.Key = append(load.Key, part)
+	}
+	if load.Made {
+		load.Key, route.Why = nil, "a shard makes the key of each row of "+r.title()
 	}
 	v.out.Load, v.out.Route = load, route
 }

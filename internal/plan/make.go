@@ -27,6 +27,9 @@ type Context struct {
 	// Altered: definitions ran earlier in the same transaction, and names were looked up as that transaction sees them, so
 	// rolling it back changes what they mean.
 	Altered bool
+	// Dropped says whether the transaction has dropped a sharded or reference table of that name, in some schema; nil if it has dropped none. The
+	// shard map has it until the transaction is committed.
+	Dropped func(name string) bool
 	// ShardLocal says whether a function was declared to use rows of one shard only, that of the statement which calls it; nil if
 	// none was.
 	ShardLocal func(schema, name string) bool
@@ -128,8 +131,9 @@ type planner struct {
 	gone    map[string]goneRelation
 	altered bool
 	ended   string
-	// inside: the statement at hand stands in another one, so it may run later, or not at all.
+	// inside: the statement at hand stands in another one, so it may run later, or not at all; around is the kind of that one.
 	inside bool
+	around facts.Kind
 }
 
 func newPlanner(text string, known *Known, c Context) *planner {
@@ -155,6 +159,8 @@ func newPlanner(text string, known *Known, c Context) *planner {
 func (p *planner) statement(s *facts.Statement) Statement {
 	out := Statement{Name: s.Name, Start: s.Start, End: s.End}
 	p.decide(s, &out)
+	p.obeyHint(&out)
+	p.keepDropped(s, &out)
 	if s.ByLiteral || len(out.Virtual) > 0 {
 		p.plan.Uncacheable = true
 	}

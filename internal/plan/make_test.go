@@ -202,7 +202,7 @@ func checkRoute(t *testing.T, r *plan.Route) {
 	if several != (len(r.Keys) > 0 || len(r.Bounds) > 0 || r.All) || (r.Undivided != nil) != (several && r.Parts == plan.Whole) {
 		t.Errorf("the keys are not complete: %+v", r)
 	}
-	if (r.RowKeys > 0) != (r.Parts == plan.ByRow) || (r.Parts == plan.Copies) != (r.Level == plan.Everywhere) {
+	if (r.RowKeys > 0) != (r.Parts == plan.ByRow) || r.Level != plan.Home && (r.Parts == plan.Copies) != (r.Level == plan.Everywhere) {
 		t.Errorf("the parts are not complete: %+v", r)
 	}
 }

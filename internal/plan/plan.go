@@ -53,12 +53,18 @@ type Statement struct {
 	Explains bool
 	// Copy: it is a COPY to or from the client.
 	Copy bool
+	// Binary: it is a COPY whose data is in binary format. Types are those of the data's columns, as the catalogue has them; none if they
+	// are a query's.
+	Binary bool
+	Types  []uint32
 	// PasswordAt is the place behind which a role's password stands, counted from 1; 0: there is none. Every shard has to store the same.
 	PasswordAt int
-	// Index is the index that CREATE INDEX makes on declared tables, as SQL writes it; empty if it has no name.
-	Index string
+	// Index is set for CREATE INDEX CONCURRENTLY on a declared table.
+	Index *Index
 	// Holds are declared tables on which nobody may run a statement while this one changes them; DropsTables those that are gone after it.
 	Holds, DropsTables []RelationName
+	// Alters are the declared tables that a definition is about, those of its indexes and triggers included.
+	Alters []RelationName
 	// Load is set for a COPY of a sharded table, and for one from the client to a reference table.
 	Load *Load
 	// NoBlock: PostgreSQL runs it outside a transaction block only.
@@ -73,6 +79,14 @@ type Statement struct {
 	Settings []Setting
 	// Prepared is set for Prepare, Execute and Deallocate.
 	Prepared Prepared
+	// Numbers are the calls in the text of functions of sequences that the session replaces.
+	Numbers []NumberCall
+	// TellsNumbers: all numbers that it takes from sequences are told to the router, so that it knows what the session was given.
+	TellsNumbers bool
+	// Takes are sequences, as SQL writes them, from which it surely has taken a number on its shard if it has succeeded, the last one
+	// last. TakesLast: there is no other one from which it may have taken the last.
+	Takes     []string
+	TakesLast bool
 	// Virtual are the places in the text where a view or function of the router stands: cleave.shards, cleave.shard_of(…).
 	// The router puts its answer there before a shard sees the text.
 	Virtual []Virtual
@@ -101,6 +115,7 @@ const (
 	Execute                         // EXECUTE name(…), also inside EXPLAIN and CREATE TABLE AS
 	Deallocate                      // DEALLOCATE name, DEALLOCATE ALL
 	ShowVariable                    // SHOW
+	SetConstraints                  // SET CONSTRAINTS ALL
 )
 
 // Transaction is what a command of transaction control says.
@@ -111,6 +126,8 @@ type Transaction struct {
 	Chain bool
 	// Serializable: BEGIN names the isolation level SERIALIZABLE.
 	Serializable bool
+	// Deferred: SET CONSTRAINTS ALL DEFERRED; otherwise IMMEDIATE.
+	Deferred bool
 }
 
 // Setting is one change of one parameter.
@@ -168,6 +185,8 @@ type Load struct {
 	// Key are the columns that have to be looked at, with their places in the data, from 1, as parameters: the key, or of a reference
 	// table those that may hold a time.
 	Key []KeyPart
+	// Made: the shard that stores a row makes its key, so that any owner will do.
+	Made bool
 }
 
 // LoadOption is an option of COPY: exactly one of Value, List, Star and Bare says what was given.
@@ -175,6 +194,16 @@ type LoadOption struct {
 	Name, Value string
 	List        []string
 	Star, Bare  bool
+}
+
+// Index is an index that is made shard by shard.
+type Index struct {
+	// Name is that of the index, with its schema, and Table that of its table, both as SQL writes them.
+	Name, Table string
+	Unique      bool
+	// Bare is the index's name without its schema; Rest is where in the statement that begins which stands behind the table.
+	Bare string
+	Rest int
 }
 
 // Pin is why a backend must stay with a session.
@@ -198,6 +227,9 @@ const (
 	Several
 	// Everywhere: every shard must run it, in one transaction.
 	Everywhere
+	// AnyOwner: any shard that owns something of the keyspace, but only one: it makes the keys of the rows that are stored, and makes
+	// them so that they belong there.
+	AnyOwner
 )
 
 // Parts says how a statement is divided among several shards.
@@ -230,21 +262,25 @@ type Route struct {
 	Keyspace string
 	Key      []KeyPart
 	// Keys are for Several: the statement needs the shards of all of them, in any order. If it is an INSERT with Parts ByRow, the
-	// first ones are those of its rows, one for each and in their order, and RowKeys says how many that is.
+	// first ones are those of its rows, one for each and in their order, and RowKeys says how many that is. Where a row leaves its key to
+	// the shard that stores it, the operand IsDefault says so: any owner will do. A key of one part with a Floor is an id.
 	Keys    [][]KeyPart
 	RowKeys int
 	// ValuesAt is, for ByRow and if there are Numbers, which of the words VALUES of the text begins the rows, from 0.
 	ValuesAt int
-	// Numbers are for an INSERT with Parts Copies: columns that it leaves out, and that each of its rows gets a number for. ValuesAt is as
-	// for ByRow.
+	// Numbers are for an INSERT with Parts Copies, or for AnyOwner: columns that it leaves out, and that each of its rows gets a number for.
+	// ValuesAt is as for ByRow.
 	Numbers []Number
 	// Bounds are for Several, in a keyspace by range: all hold for the first key column at once. All: every shard that owns something
 	// of the keyspace.
 	Bounds []Bound
 	All    bool
-	// Parts says how the statement is divided if the shards are several; Undivided is why it is not, if it is Whole.
+	// Parts says how the statement is divided if the shards are several; Undivided is why it is not, if it is Whole. For Home it is
+	// Copies if the statement sets a sequence: one whose numbers come in blocks is set on every shard.
 	Parts     Parts
 	Undivided *pgerr.Error
+	// AtMost is, if Parts is Same, how many rows the answer has at most; nil: any number. Every shard gives up to so many.
+	AtMost *Operand
 	// Timed: it may read a text as a date or a time. If its parts are Copies it must not run with a literal or a parameter of which
 	// [VariesInTime] is true.
 	Timed bool
@@ -258,7 +294,8 @@ type Route struct {
 	Why string
 }
 
-// Number is a column whose default is the next number of a sequence, as SQL writes it.
+// Number is a column whose default is the next number of a sequence, as SQL writes it; of none if it is the key, and its default a
+// random UUID: then one that belongs on the shard is as good as another.
 type Number struct{ Column, Sequence string }
 
 // Bound is one end of an interval of keys.
@@ -284,6 +321,11 @@ type KeyPart struct {
 	// Listed: the operand stands in a list, and the types of all of them decide which operator compares them with the column. So a
 	// parameter of another family of types counts even if it is NULL. It is not in Route.Key.
 	Listed bool
+	// Ordered: keys below or above the value are meant, so that it counts even if no key is equal to it. It is not in Route.Key.
+	Ordered bool
+	// Floor is not 0 if the column is no key column, but one whose numbers have the slot of their row's key in them, from this one on. A
+	// smaller number says nothing: then all shards are wanted that own something. It is not in Route.Key.
+	Floor int64
 }
 
 // Operand is a value in a statement: a literal, a parameter, or a keyword such as NULL.

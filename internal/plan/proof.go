@@ -19,12 +19,14 @@ type proof struct {
 	tables []resolved
 	// occurrences are the places where sharded tables are named, and keys that are stored, in the order of building.
 	occurrences []*occurrence
-	contexts    []*context
-	links       []link
-	unions      []union
-	stores      []store
-	commons     map[*facts.Common]*commonBlock
-	built       map[*facts.Block]*block
+	// made are keys that the shard makes which stores them, so that they ask for no shard.
+	made     []*occurrence
+	contexts []*context
+	links    []link
+	unions   []union
+	stores   []store
+	commons  map[*facts.Common]*commonBlock
+	built    map[*facts.Block]*block
 	// sources counts those that were made.
 	sources int
 	// bounded: comparisons with < and > are of use, since a keyspace by range is concerned.
@@ -47,10 +49,18 @@ type occurrence struct {
 	parts []KeyPart
 	// stores: the key is that of rows that are stored, rather than looked for. moves: they are there already under another key.
 	stores, moves bool
+	// makes: the shard that stores the rows makes the key.
+	makes bool
 	// updates: that is all that happens to these rows, and so it can be seen afterwards where there were any.
 	updates bool
 	// obstacle is why its rows cannot be told apart in the answer, so that parts of it could be computed alone; empty if they can.
 	obstacle string
+	// ids are its columns whose numbers carry the slot of the row's key, and slots the ids that one of them can have: any of these
+	// tuples of one part. None if nothing is known of them.
+	ids   []idColumn
+	slots [][]KeyPart
+	// slotsWhy is the predicate.
+	slotsWhy string
 }
 
 // block is what is known of a query.

@@ -25,6 +25,9 @@ func (v *survey) prove() {
 	if v.out.Refusal != nil {
 		return
 	}
+	if v.drawsKey() {
+		return
+	}
 	x := newProof(v)
 	x.build(v.s.Query, place{})
 	v.refuseForms(x)
@@ -39,6 +42,8 @@ func (v *survey) prove() {
 	}
 	x.spread()
 	x.induce()
+	x.leaveMade()
+	x.bindIDs()
 	v.decide(x)
 	v.p.plan.Uncacheable = v.p.plan.Uncacheable || x.byPosition
 }
@@ -112,6 +117,7 @@ func (v *survey) refuseInsert(b *facts.Block, r *resolved) {
 			return // it is refused for that
 		}
 		switch {
+		case r.isMade(name) && (b.Inserted == nil || insertedAt(b.Columns, r, name) < 0):
 		case b.Inserted == nil:
 			v.defaultKey(r, column)
 		case len(b.Inserted.Rows) > 0:
@@ -130,12 +136,16 @@ func (v *survey) refuseRows(b *facts.Block, r *resolved, column *Column) {
 			return
 		}
 		if at < 0 || at >= len(row) {
-			v.defaultKey(r, column)
+			if !r.isMade(column.Name) {
+				v.defaultKey(r, column)
+			}
 			return
 		}
 		switch operand, _ := v.p.operandOf(row[at]); operand.Kind {
 		case IsDefault:
-			v.defaultKey(r, column)
+			if !r.isMade(column.Name) {
+				v.defaultKey(r, column)
+			}
 		case IsNull:
 			v.out.refuse("insert-null-key", nullKey(r, column.Name))
 		case Unknowable:
@@ -148,6 +158,10 @@ func (v *survey) refuseRows(b *facts.Block, r *resolved, column *Column) {
 
 // decide turns what was found into a route.
 func (v *survey) decide(x *proof) {
+	if len(x.occurrences) == 0 {
+		v.out.Route = x.byMaking()
+		return
+	}
 	first := x.occurrences[0]
 	route := Route{Keyspace: first.r.table.Keyspace().Name(), Table: first.r.title()}
 	if route.Key = x.keyed(); route.Key != nil {
@@ -177,16 +191,17 @@ func (v *survey) decide(x *proof) {
 		v.out.Route = x.divided(route, driver)
 		return
 	}
-	keys, unbound := x.keys(x.occurrences)
+	if _, keyless := x.keys(x.occurrences); keyless != nil && v.keepKey(x, route) {
+		return
+	}
+	keys, unbound := x.places(x.occurrences)
 	switch bounds := x.onlyBounds(first); {
 	case unbound == nil:
 		route.Keys, route.Why = keys, x.whyAll()
 	case len(bounds) > 0:
 		route.Bounds, route.Why = bounds, "bounds of "+first.key[0].title
 	default:
-		if !v.keepKey(x, route) {
-			v.refuseUnbound(x, unbound, obstacle)
-		}
+		v.refuseUnbound(x, unbound, obstacle)
 		return
 	}
 	route.Undivided = x.undivided(obstacle)
@@ -218,13 +233,15 @@ func (v *survey) dividedBy(driver func() (*occurrence, string)) (*occurrence, st
 		return nil, "function " + v.local + ", which uses the rows of one shard"
 	case v.out.Pin != "" || len(v.out.Settings) > 0:
 		return nil, "set_config"
+	case v.changes && v.s.Query.Limited: // on rows that are left out too
+		return nil, limiting
 	default:
 		return driver()
 	}
 }
 
 // keepKey routes an UPDATE that sets the key and looks for rows by something else, such as an id of their own, as programs do that save
-// whole rows. It runs on all shards. That it leaves no row where it does not belong is seen from what each has changed: on the shard of
+// whole rows. It runs on all shards, or on those that the id tells. That it leaves no row where it does not belong is seen from what each has changed: on the shard of
 // the new key rows may stay, and if another one had any, all is undone.
 func (v *survey) keepKey(x *proof, route Route) bool {
 	at := slices.IndexFunc(x.occurrences, func(o *occurrence) bool { return o.updates })
@@ -239,6 +256,9 @@ func (v *survey) keepKey(x *proof, route Route) bool {
 	}
 	route.Keys, route.All, route.Parts = keys, true, Kept
 	route.Why = "all rows of " + driver.r.title() + ", which get the key of one shard"
+	if by := x.slotted(driver); by != nil {
+		route.Keys, route.All, route.Why = slices.Concat(keys, by.slots), false, by.slotsWhy
+	}
 	v.out.Route = route
 	return true
 }
@@ -246,9 +266,16 @@ func (v *survey) keepKey(x *proof, route Route) bool {
 // divided is the route of a statement whose parts are independent.
 func (x *proof) divided(route Route, driver *occurrence) Route {
 	route.Parts, route.Table = Same, driver.r.title()
+	if x.s.Query.Limited {
+		route.AtMost = new(x.p.operand(*x.s.Query.AtMost))
+	}
 	keys, unbound := x.keys([]*occurrence{driver})
 	if unbound == nil {
 		route.Keys, route.Why = keys, x.why(driver)
+		return route
+	}
+	if by := x.slotted(driver); by != nil {
+		route.Keys, route.Why = by.slots, by.slotsWhy
 		return route
 	}
 	if driver.r.table.Keyspace().Strategy() == topology.ByRange {
@@ -349,7 +376,7 @@ func (x *proof) whyEach(o *occurrence, is func(i int, f *fact) bool) string {
 func (x *proof) whyAll() string {
 	var reasons []string
 	for _, o := range x.occurrences {
-		if why := x.why(o); !slices.Contains(reasons, why) && len(reasons) < 3 {
+		if why := x.whyPlace(o); !slices.Contains(reasons, why) && len(reasons) < 3 {
 			reasons = append(reasons, why)
 		}
 	}

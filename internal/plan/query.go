@@ -38,6 +38,11 @@ func planQuery(p *planner, s *facts.Statement, out *Statement) {
 	out.Rows = s.Query.Returns
 	out.Taints, out.mayDefine = v.taints, v.mayDefine
 	out.Reads = s.Query.Command == facts.Select && !v.changes && !s.Locks
+	out.TellsNumbers = v.tells()
+	v.takes()
+	if out.Route.Level == Home && v.onlySets() {
+		out.Route.Parts = Copies
+	}
 	if v.makes() {
 		out.Schema = true
 		out.noteCreated(p, s)
@@ -116,6 +121,9 @@ func (v *survey) table(i int) {
 		v.changes = true
 	case plain:
 		v.needsHome("table " + r.title() + " is not declared")
+		if v.p.Dumps && r.relation != nil && r.relation.Kind == 'S' {
+			v.dumpedSequence(r)
+		}
 		v.changes = v.changes || r.relation == nil || r.relation.Kind == 'v' || r.relation.Kind == 'f'
 	case single:
 		v.single(r)
@@ -204,7 +212,8 @@ func (v *survey) route() {
 	case v.referenceWritten != "" && v.p.Map.ShardCount() > 1:
 		v.routeCopies()
 	case v.makes() && (len(v.sharded) > 0 || v.referenceRead != ""):
-		v.out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", v.s.Name))
+		v.out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", v.s.Name).
+			WithDetail("The new table would be on one shard, and what it is made from is on several.").WithHint("%s", hintFor(v.s)))
 	case v.p.HintShard != "":
 		v.out.Route = Route{Level: OnShard, Shard: v.p.HintShard, Hinted: true, Why: "the client's hint"}
 	case len(v.sharded) > 0:

@@ -29,7 +29,7 @@ type sight struct {
 }
 
 var toys = []named{
-	{"a", []string{"k", "x"}}, {"b", []string{"k", "x", "y"}}, {"c", []string{"x", "k"}}, {"r", []string{"x", "y"}}, {"q", []string{"k", "x"}},
+	{"a", []string{"k", "x", "i"}}, {"b", []string{"k", "x", "y"}}, {"c", []string{"x", "k"}}, {"r", []string{"x", "y"}}, {"q", []string{"k", "x"}},
 }
 
 func (g *inventor) chance(percent int) bool { return g.IntN(100) < percent }
@@ -53,6 +53,9 @@ func (g *inventor) column(s *sight) string {
 	c := pick(g, r.columns)
 	if g.chance(70) && slices.Contains(r.columns, "k") {
 		c = "k"
+	}
+	if g.chance(25) && slices.Contains(r.columns, "i") {
+		c = "i"
 	}
 	if g.chance(10) {
 		return c

@@ -140,6 +140,8 @@ type source struct {
 	table  *resolved
 	block  *block
 	common *facts.Common
+	// lists are its own, if other sources stand for the same; see [link].
+	lists map[*choice]*choice
 	// made are its columns, as far as somebody has asked for them.
 	made []*column
 	x    *proof
@@ -167,7 +169,7 @@ func (s *source) make(i int) *column {
 		return nil
 	}
 	c := &column{title: title, family: exit.column.family, computed: exit.column.computed, oid: exit.column.oid, mod: exit.column.mod, number: s.number}
-	s.x.link(exit.column, c, exit.pushes && s.takesBack())
+	s.x.links = append(s.x.links, link{result: exit.column, column: c, pushes: exit.pushes && s.takesBack(), lists: s.lists})
 	return c
 }
 

@@ -32,23 +32,23 @@ func planTransaction(p *planner, s *facts.Statement, out *Statement) {
 	case facts.PrepareTransaction, facts.CommitPrepared, facts.RollbackPrepared:
 		out.Route = Route{Level: Home, Why: "prepared transactions are the home shard's"}
 		out.NoBlock = s.Transaction.Kind != facts.PrepareTransaction
-		p.refuseIfSharded(out, s.Name, "The transaction may be on any shard, and which one is not kept with its name.")
+		p.refuseIfSharded(out, s.Name, "The transaction may be on any shard, and which one is not kept with its name.", "Use COMMIT, which is atomic over all shards.")
 	default:
 		out.refuse("kind", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported", s.Name))
 	}
 }
 
 // refuseIfSharded refuses what cannot be right as soon as some table is sharded.
-func (p *planner) refuseIfSharded(out *Statement, name, reason string) {
+func (p *planner) refuseIfSharded(out *Statement, name, reason, hint string) {
 	if p.sharded {
-		out.refuse("while-sharded", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported while there are sharded tables", name).WithDetail("%s", reason))
+		out.refuse("while-sharded", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported while there are sharded tables", name).WithDetail("%s", reason).WithHint("%s", hint))
 	}
 }
 
 // refuseIfDeclared refuses what cannot be right as soon as some table is sharded or a reference table.
-func (p *planner) refuseIfDeclared(out *Statement, name, reason string) {
+func (p *planner) refuseIfDeclared(out *Statement, name, reason, hint string) {
 	if p.declared {
-		out.refuse("while-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet while there are sharded or reference tables", name).WithDetail("%s", reason))
+		out.refuse("while-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet while there are sharded or reference tables", name).WithDetail("%s", reason).WithHint("%s", hint))
 	}
 }
 
@@ -87,6 +87,14 @@ func (p *planner) keepTriggersOn(out *Statement, parameter string, values []stri
 	out.refuse("triggers-off", pgerr.New(pgerr.FeatureNotSupported, "%s = replica is not supported while there are sharded or reference tables", triggersParameter).
 		WithDetail("It switches triggers off, those among them that keep rows off shards which do not own them.").
 		WithHint("ALTER TABLE … DISABLE TRIGGER name switches off a trigger of your own."))
+}
+
+// keepTriggersOnLater refuses definitions that have servers switch ordinary triggers off: when a role logs in, or while a function runs.
+func (p *planner) keepTriggersOnLater(s *facts.Statement, out *Statement) {
+	for _, setting := range s.Settings {
+		p.plan.Uncacheable = p.plan.Uncacheable || setting.Name == triggersParameter // its value may be a literal
+		p.keepTriggersOn(out, setting.Name, setting.Values)
+	}
 }
 
 // planShow plans SHOW.

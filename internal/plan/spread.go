@@ -312,10 +312,30 @@ func (x *proof) element(array facts.Operand) (element facts.Operand, known bool)
 type link struct {
 	result, column *column
 	pushes         bool
+	// lists are those of the source, in the place of the result's, if there are other sources that stand for the same result: a row of
+	// one is not the row of another, so that what their columns are is not said in parallel. Else nil.
+	lists map[*choice]*choice
+	// made are the facts that were made of others.
+	made map[*fact]*fact
 }
 
-func (x *proof) link(result, c *column, pushes bool) {
-	x.links = append(x.links, link{result, c, pushes})
+// own returns a fact about the result as one about the source.
+func (l *link) own(f *fact) *fact {
+	if l.lists == nil || f.choice == nil {
+		return f
+	}
+	if l.made[f] == nil {
+		if l.lists[f.choice] == nil {
+			l.lists[f.choice] = &choice{}
+		}
+		made := *f
+		made.choice = l.lists[f.choice]
+		if l.made == nil {
+			l.made = map[*fact]*fact{}
+		}
+		l.made[f] = &made
+	}
+	return l.made[f]
 }
 
 // union says that a column of a set operation has the values of both its arms' columns.
@@ -392,6 +412,7 @@ func (c *context) find(to *column, f finding) bool {
 func (l *link) spread() bool {
 	changed := false
 	for _, f := range l.result.known {
+		f.fact = l.own(f.fact)
 		changed = l.column.add(f) || changed
 	}
 	if !l.pushes {

@@ -42,6 +42,11 @@ func (x *proof) part(o *occurrence, i int, f *fact, m int) KeyPart {
 	if f.stored != nil {
 		part.Type, part.TypeMod, part.Store = f.stored.Type, f.stored.TypeMod, true
 	}
+	return x.filled(part, f, m)
+}
+
+// filled is a part with what a member of a fact says of it.
+func (x *proof) filled(part KeyPart, f *fact, m int) KeyPart {
 	part.Operand = x.p.operand(f.members[m].value)
 	part.Each, part.Listed = f.members[m].each, f.members[m].listed
 	if part.Each {
@@ -73,7 +78,7 @@ func (x *proof) shared(part KeyPart, i int) (KeyPart, bool) {
 }
 
 func samePart(a, b *KeyPart) bool {
-	if a.Operand != b.Operand || a.Each != b.Each || !sameFamily(a.Type, b.Type) {
+	if a.Operand != b.Operand || a.Each != b.Each || a.Floor != b.Floor || !sameFamily(a.Type, b.Type) {
 		return false
 	}
 	switch {

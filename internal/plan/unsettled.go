@@ -251,6 +251,34 @@ func (p *planner) movedNames(s *facts.Statement) []string {
 	return names
 }
 
+// keepDropped refuses to give the name of a declared table that the transaction has dropped to something else: the shard map knows that table until
+// the transaction is committed, so statements would go by it.
+func (p *planner) keepDropped(s *facts.Statement, out *Statement) {
+	if p.Dropped == nil || out.Refusal != nil {
+		return
+	}
+	var made []string
+	for _, t := range s.Tables {
+		if t.Role == facts.Created && !slices.Contains(out.Creates, t.Name) {
+			made = append(made, t.Name)
+		}
+	}
+	switch s.Kind {
+	case "RenameStmt":
+		if slices.Contains(relationTypes, s.Object.Type) {
+			made = append(made, s.Object.NewName)
+		}
+	case "AlterObjectSchemaStmt":
+		for _, t := range s.Tables {
+			made = append(made, t.Name)
+		}
+	}
+	if i := slices.IndexFunc(made, p.Dropped); i >= 0 {
+		out.refuse("name-of-dropped", pgerr.New(pgerr.FeatureNotSupported, "%s with the name of a sharded or reference table that the transaction has dropped is not supported", s.Name).
+			WithDetail("The shard map has table %q until the transaction is committed.", made[i]).WithHint("Commit DROP TABLE first, or choose another name."))
+	}
+}
+
 // takesAway says whether the relations that the statement is about lose their names.
 func takesAway(s *facts.Statement) bool {
 	return (s.Kind == "DropStmt" || s.Kind == "RenameStmt") && slices.Contains(relationTypes, s.Object.Type)

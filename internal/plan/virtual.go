@@ -7,21 +7,22 @@ import (
 
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // ownViews and ownFunctions are what the router itself answers.
 var (
-	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "routers", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables"}
+	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "rollouts", "routers", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables"}
 	ownFunctions = []string{
-		"create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "shard_local_function", "shard_of", "shard_table",
-		"shard_tables", "undistribute_table", "version",
+		"create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "rollout_begin", "rollout_finish", "rollout_next",
+		"rollout_undo", "shard_local_function", "shard_of", "shard_table", "shard_tables", "undistribute_table", "version",
 	}
 )
 
 // changesMap are those of them behind which names may mean something else.
 var changesMap = map[string]bool{
 	"create_distributed_table": true, "create_reference_table": true, "reference_table": true, "reference_tables": true, "shard_table": true,
-	"shard_tables": true, "undistribute_table": true, "shard_local_function": true,
+	"shard_tables": true, "undistribute_table": true, "shard_local_function": true, "rollout_begin": true, "rollout_finish": true, "rollout_next": true, "rollout_undo": true,
 }
 
 // unqualifiedOwn are those that are known by their name alone, if no function of the database has it.
@@ -136,7 +137,18 @@ var plainInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 
 // ownIn are the catalogues in which there is something of the router's own.
-var ownIn = []string{"pg_class", "pg_namespace", "pg_proc", "pg_trigger", "pg_type"}
+var ownIn = []string{"pg_class", "pg_namespace", "pg_proc", "pg_sequence", "pg_trigger", "pg_type"}
+
+// SequencePrefix stands before the name of a sequence, as SQL writes it, that a dump reads as a table.
+const SequencePrefix = "sequence "
+
+// dumpedSequence has a sequence read as it would stand if one server gave all its numbers.
+func (v *survey) dumpedSequence(r *resolved) {
+	if r.WideEnd > r.WideStart && !r.Written && !r.Locked && !r.Command {
+		name := sqltext.QuoteIdentifier(r.relation.Schema) + "." + sqltext.QuoteIdentifier(r.relation.Name)
+		v.out.Virtual = append(v.out.Virtual, Virtual{Name: SequencePrefix + name, Start: r.WideStart, End: r.WideEnd, FromClause: true, Aliased: r.Alias != ""})
+	}
+}
 
 // withoutOwn has a catalogue read without what is the router's own.
 func (v *survey) withoutOwn(r *resolved) {

@@ -67,6 +67,11 @@ func maps(t testing.TB) map[string]*topology.Map {
 				topology.PinSpec{Key: topology.Point{"tenant_west"}, Shard: "west"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}),
 			topology.SetTable(topology.TableSpec{Name: "orders", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
 			topology.SetTable(topology.TableSpec{Name: "items", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
+			topology.SetTable(topology.TableSpec{Name: "parcels", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}, IDs: []topology.MadeID{{Column: "id", Floor: 1000}, {Column: "loose", Floor: 1000}}}),
+			topology.SetTable(topology.TableSpec{Name: "letters", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}, IDs: []topology.MadeID{{Column: "id", Floor: 2000}}}),
+			topology.SetTable(topology.TableSpec{Name: "stops", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}, IDs: []topology.MadeID{{Column: "id", Floor: 1000}}, MadeKeys: []string{"place"}}),
+			hashed(t, three, "tokens", "uuid"), topology.SetTable(topology.TableSpec{Name: "tokens", Kind: topology.Sharded, Keyspace: "tokens", Key: []string{"id"}}),
+			topology.SetTable(topology.TableSpec{Name: "people", Kind: topology.Sharded, Keyspace: "users", Key: []string{"id"}, MadeKeys: []string{"id"}}),
 			topology.SetTable(topology.TableSpec{Name: "visits", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}}),
 			topology.SetTable(topology.TableSpec{Name: "users", Kind: topology.Sharded, Keyspace: "users", Key: []string{"id"}}),
 			topology.SetTable(topology.TableSpec{Name: "spots", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}}),
@@ -98,7 +103,7 @@ func must2(t testing.TB) func([]topology.RangeSpec, topology.Assignment, error) 
 }
 
 const (
-	int4, int8, text, varchar, timestamptz, bpchar, float8, date = 23, 20, 25, 1043, 1184, 1042, 701, 1082
+	int4, int8, text, varchar, timestamptz, bpchar, float8, date, uuid = 23, 20, 25, 1043, 1184, 1042, 701, 1082, 2950
 )
 
 func column(name string, oid uint32) plan.Column {
@@ -109,10 +114,20 @@ func key(name string, oid uint32) plan.Column {
 	return plan.Column{Name: name, TypeOID: oid, TypeMod: -1, NotNull: true}
 }
 
+// numbered is a column whose default is the next number of a sequence.
+func numbered(name, sequence string) plan.Column {
+	return plan.Column{Name: name, TypeOID: int8, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true, Sequence: sequence, Counts: true}
+}
+
 // relations are those of the home shard.
 var relations = []plan.Relation{
 	{Schema: "public", Name: "orders", Kind: 'r', Columns: []plan.Column{column("id", int8), key("user_id", int8), column("note", text), column("made", timestamptz)}},
 	{Schema: "public", Name: "items", Kind: 'r', Columns: []plan.Column{{Name: "user_id", TypeOID: int8, TypeMod: -1, NotNull: true, HasDefault: true}, column("n", int4)}},
+	{Schema: "public", Name: "parcels", Kind: 'r', Columns: []plan.Column{numbered("id", "public.parcels_id_seq"), key("user_id", int8), column("note", text), column("loose", int8)}},
+	{Schema: "public", Name: "letters", Kind: 'r', Columns: []plan.Column{numbered("id", "public.letters_id_seq"), key("user_id", int8), column("parcel_id", int8)}},
+	{Schema: "public", Name: "stops", Kind: 'r', Columns: []plan.Column{numbered("id", "public.stops_id_seq"), key("region", text), numbered("place", "public.stops_place_seq"), column("title", text)}},
+	{Schema: "public", Name: "tokens", Kind: 'r', Columns: []plan.Column{{Name: "id", TypeOID: uuid, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true, RandomUUID: true}, column("note", text)}},
+	{Schema: "public", Name: "people", Kind: 'r', Columns: []plan.Column{numbered("id", "public.people_id_seq"), column("name", text)}},
 	{Schema: "public", Name: "visits", Kind: 'p', Columns: []plan.Column{{Name: "region", TypeOID: varchar, TypeMod: 14, NotNull: true}, key("place", int4), column("n", int8)}},
 	{Schema: "public", Name: "users", Kind: 'r', Columns: []plan.Column{key("id", int4), column("name", text), column("boss", int8)}},
 	{Schema: "public", Name: "spots", Kind: 'r', Columns: []plan.Column{key("region", text), key("place", int4), column("title", text)}},
@@ -136,6 +151,8 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "orders_view", Kind: 'v', ReachesDeclared: true, Reaches: "public.orders", Columns: []plan.Column{column("id", int8)}},
 	{Schema: "public", Name: "orders_user_id_idx", Kind: 'i', ReachesDeclared: true, Reaches: "public.orders"},
 	{Schema: "public", Name: "notes_seq", Kind: 'S'},
+	{Schema: "public", Name: "parcels_id_seq", Kind: 'S', Serves: []plan.RelationName{{Schema: "public", Name: "notes"}, {Schema: "public", Name: "parcels"}}},
+	{Schema: "public", Name: "tariffs_id_seq", Kind: 'S', Serves: []plan.RelationName{{Schema: "public", Name: "tariffs"}}},
 	{Schema: "public", Name: "audited", Kind: 'r', WritesRun: "public.audit()", Columns: []plan.Column{column("id", int8)}},
 	{Schema: "public", Name: "followed", Kind: 'r', WritesRun: "public.orders", Columns: []plan.Column{column("id", int8)}},
 	{Schema: "public", Name: "settings_view", Kind: 'v', WritesRun: "pg_catalog.pg_settings", Columns: []plan.Column{column("name", text), column("setting", text)}},

@@ -150,11 +150,40 @@ func (x *proof) storedKey(f *facts.Block, inserted *block) (*source, *occurrence
 		return target, nil
 	}
 	o := &occurrence{r: r, index: f.Target.Table, stores: true, obstacle: inExpression}
+	o.makes = r.isLeftMade(func(name string) bool { return isLeftOut(f, inserted, r, name) })
 	for _, name := range r.table.KeyColumns() {
 		o.key = append(o.key, x.store(insertedColumn(f, inserted, r, name), r, name))
 	}
+	if o.makes && len(o.key) == 1 {
+		o.key[0] = x.madeKey(r)
+	}
 	x.occurrences = append(x.occurrences, o)
 	return target, o
+}
+
+// isLeftOut says whether all rows that are inserted leave a column to its default.
+func isLeftOut(f *facts.Block, inserted *block, r *resolved, name string) bool {
+	at := insertedAt(f.Columns, r, name)
+	switch {
+	case inserted == nil || at < 0:
+		return !f.Parts
+	case len(f.Inserted.Rows) > 0:
+		return !f.Inserted.Spread && !slices.ContainsFunc(f.Inserted.Rows, func(row []facts.Operand) bool { return at < len(row) && row[at].Kind != facts.Default })
+	default:
+		return !inserted.open && at >= inserted.certain
+	}
+}
+
+// madeKey is the only key column of rows whose key is made by the shard that stores them.
+func (x *proof) madeKey(r *resolved) *column {
+	name := r.table.KeyColumns()[0]
+	c := r.relation.column(name)
+	if c == nil {
+		return nil
+	}
+	return &column{
+		title: r.visibleName() + "." + name, family: c.family(), oid: c.TypeOID, mod: c.TypeMod, number: -1, known: []finding{{fact: &fact{made: true}}},
+	}
 }
 
 // take makes the columns of a stored key those of the target.
@@ -254,6 +283,7 @@ func (x *proof) when(of *occurrence, w *facts.When, s, source *scope) {
 		x.moved(of, w.Assigned, s)
 	case facts.Insert:
 		o := &occurrence{r: of.r, index: of.index, stores: true, obstacle: inExpression}
+		o.makes = of.r.isLeftMade(func(name string) bool { return !w.Parts && mergeLeavesOut(w, insertedAt(w.Columns, of.r, name)) })
 		for _, name := range of.r.table.KeyColumns() {
 			o.key = append(o.key, x.store(x.mergedValue(of, w, name, source), of.r, name))
 		}
@@ -268,4 +298,9 @@ func (x *proof) mergedValue(of *occurrence, w *facts.When, name string, s *scope
 		return nil
 	}
 	return x.termColumn(&w.Values[i], s)
+}
+
+// mergeLeavesOut says whether a clause of MERGE leaves the column of that place to its default.
+func mergeLeavesOut(w *facts.When, at int) bool {
+	return at < 0 || at >= len(w.Values) || w.Values[at].Value.Kind == facts.Default
 }
