@@ -2,6 +2,7 @@ package session
 
 import (
 	"bufio"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -54,6 +55,12 @@ func steadyStatements(t testing.TB) []steadyStatement {
 	literal := fmt.Sprintf("SELECT note FROM orders WHERE id = %d", w.key(t, 2, 0))
 	const param = "SELECT note FROM orders WHERE id = $1"
 	value := text(w.key(t, 2, 0))
+	inBinary := bind("", "s", value)
+	inBinary.ResultFormatCodes = []int16{1}
+	inBinary.Parameters, inBinary.ParameterFormatCodes = [][]byte{binary.BigEndian.AppendUint64(nil, uint64(w.key(t, 2, 0)))}, []int16{1}
+	w.server.numbers.put(2, &numbering{epoch: w.server.epoch.Load() + w.server.planner.catalog.Epoch(), differ: true}) // so that types are looked at
+	id := w.id(t, 2)
+	byID := fmt.Sprintf("SELECT note FROM parcels WHERE id = %d", id)
 	statements := []struct {
 		name          string
 		first, always []pgproto3.FrontendMessage
@@ -64,6 +71,10 @@ func steadyStatements(t testing.TB) []steadyStatement {
 		{"prepared", pipeline(parse("s", param, 20), sync1), pipeline(bind("", "s", value), run(""), sync1)},
 		{"prepared with a literal", pipeline(parse("s", literal), sync1), pipeline(bind("", "s"), run(""), sync1)},
 		{"prepared without types", pipeline(parse("s", param), sync1), pipeline(bind("", "s", value), describePortal(""), run(""), sync1)},
+		{"by id", nil, pipeline(&pgproto3.Query{String: byID})},
+		{"prepared by id", pipeline(parse("s", "SELECT note FROM parcels WHERE id = $1", 20), sync1), pipeline(bind("", "s", text(id)), run(""), sync1)},
+		{"prepared in binary format", pipeline(parse("s", param), describeStatement("s"), sync1), pipeline(inBinary, run(""), sync1)},
+		{"prepared in binary format and not described", pipeline(parse("s", param, 20), sync1), pipeline(inBinary, run(""), sync1)},
 		{"in a transaction", pipeline(&pgproto3.Query{String: "BEGIN"}, &pgproto3.Query{String: literal}), pipeline(&pgproto3.Query{String: literal})},
 	}
 	steady := make([]steadyStatement, len(statements))
@@ -109,7 +120,8 @@ func echo(t testing.TB, conn net.Conn, request []byte) func() {
 // newStubWorld has a real home shard for the catalogue, and stubs where statements go.
 func newStubWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorld(t, worldConfig{noPlain: true, moved: func(m *topology.Map) *topology.Map {
+	numbers := numbersConfig(2)
+	return newWorld(t, worldConfig{noPlain: true, setUp: numbers.setUp, tables: numbers.tables, onShards: numbers.onShards, moved: func(m *topology.Map) *topology.Map {
 		for _, name := range []string{"s1", "s2"} {
 			address := startStub(t)
 			m = must[*topology.Map](t)(m.Next(topology.UpdateShard(name, func(s *topology.ShardSpec) { s.Primary.Address = address })))

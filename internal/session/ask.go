@@ -14,6 +14,8 @@ type answer struct {
 	failure *wire.Fields
 	// params are the types of the parameters, if they were asked for.
 	params []uint32
+	// types are those of the columns, by their numbers at home.
+	types []uint32
 	// columns are those of the rows, if they were asked for, as columnsOf writes them.
 	columns string
 	// tag is the last command tag, status that of the transaction.
@@ -36,7 +38,7 @@ func (s *session) askParams(sql string, oids []uint32, formats []int16, values [
 
 // askTypes lets the server say of which types a statement's parameters are, and which columns it has.
 func (s *session) askTypes(text string, oids []uint32) (answer, error) {
-	out := wire.AppendParse(nil, "", text, oids)
+	out := wire.AppendParse(nil, "", text, s.numbering().declared(oids))
 	out = wire.AppendDescribe(out, 'S', "")
 	return s.exchange(wire.AppendSync(out))
 }
@@ -104,6 +106,9 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 		}
 		a.rows = append(a.rows, values)
 	case wire.RespParameterDescription:
+		if n := s.numbering(); n != nil {
+			n.describeParameters(message)
+		}
 		oids, err := wire.DecodeParameterDescription(wire.Body(message))
 		if err != nil {
 			return err
@@ -112,8 +117,14 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 			a.params = append(a.params, oids.At(i))
 		}
 	case wire.RespRowDescription:
+		if n := s.numbering(); n != nil {
+			n.describeColumns(message)
+		}
 		columns, err := columnsOf(message)
 		if err != nil {
+			return err
+		}
+		if a.types, _, err = describedTypes(message); err != nil {
 			return err
 		}
 		a.columns = columns
@@ -132,7 +143,7 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 		}
 		a.tag = string(tag)
 	case wire.RespNotice:
-		if s.notices {
+		if !s.takeTold(nil, message) && s.notices {
 			s.out = append(s.out, message...)
 		}
 	case wire.RespParameterStatus:

@@ -155,7 +155,18 @@ func (s *session) divideLegs(legs []*leg) (last *leg, others, readers []*leg) {
 
 func (s *session) commitOne(l *leg) *pgerr.Error {
 	a := s.tellLegs([]*leg{l}, always("COMMIT"))[0]
-	return a.refusal(l)
+	if refused := a.refusal(l); refused != nil {
+		return refused
+	}
+	if a.tag != "COMMIT" {
+		return rolledBack(l)
+	}
+	return nil
+}
+
+// rolledBack is for a shard that was told to commit and did something else.
+func rolledBack(l *leg) *pgerr.Error {
+	return pgerr.New(pgerr.InternalError, "shard %q rolled its part of the transaction back", l.backend.ShardName())
 }
 
 // commitTwoPhase prepares all but one, commits that one, and then the others. See DESIGN.md.
@@ -169,7 +180,7 @@ func (s *session) commitTwoPhase(last *leg, others []*leg) *pgerr.Error {
 			return s.unknownOutcome(last, prepared, gid)
 		}
 		if refused = a.refusal(last); refused == nil && a.tag != "COMMIT" {
-			refused = pgerr.New(pgerr.InternalError, "shard %q rolled its part of the transaction back", last.backend.ShardName())
+			refused = rolledBack(last)
 		}
 	}
 	if refused != nil {
@@ -196,7 +207,7 @@ func (s *session) prepareLegs(last *leg, others []*leg, gid string) (prepared []
 		case failure == nil && a.tag == "PREPARE TRANSACTION":
 			prepared = append(prepared, legs[i])
 		case failure == nil:
-			failure = pgerr.New(pgerr.InternalError, "shard %q rolled its part of the transaction back", legs[i].backend.ShardName())
+			failure = rolledBack(legs[i])
 		}
 		if refused == nil {
 			refused = failure

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -49,6 +50,51 @@ func (s *session) feed(heard <-chan struct{}) error {
 		s.copying = !done
 	}
 	return nil
+}
+
+// renderSync ends the unit. Whether a server that is asked to COPY FROM STDIN answers a Sync or passes over it depends on whether it looks
+// for data before it refuses, which nobody can tell from outside: so it gets the Sync when the COPY is over.
+func (s *session) renderSync(i int) {
+	o := &s.ops[i]
+	e := expect{kind: expectSync, op: i, hidden: o.hidden, unsent: s.unitCopies()}
+	if e.unsent {
+		s.toServer = wire.AppendFlush(s.toServer)
+	} else {
+		s.toServer = wire.AppendSync(s.toServer)
+	}
+	s.expects = append(s.expects, e)
+}
+
+// unitCopies says whether the unit has a COPY FROM in the extended protocol.
+func (s *session) unitCopies() bool {
+	return slices.ContainsFunc(s.ops, func(o op) bool {
+		if o.kind != opExecute || o.planned == nil {
+			return false
+		}
+		only := o.statement.single()
+		return only != nil && only.Copy && !only.Reads
+	})
+}
+
+// syncNow sends the Sync that was put off, if its turn has come.
+func (s *session) syncNow() error {
+	e := &s.expects[s.head]
+	if !e.unsent {
+		return nil
+	}
+	e.unsent = false
+	s.written()
+	_, err := s.backend.Conn().Write(wire.AppendSync(nil))
+	return err
+}
+
+// forgetSync: a server that waits for COPY data passes over a Sync that came with the statement, and waits for another one
+// after the data.
+func (s *session) forgetSync() {
+	if last := len(s.expects) - 1; last > s.head && s.expects[last].kind == expectSync {
+		s.expects = s.expects[:last]
+		s.ops = s.ops[:len(s.ops)-1]
+	}
 }
 
 // listener waits for a backend to say something.
@@ -96,6 +142,7 @@ func (s *session) copyBuffered() (done bool, err error) {
 		if err != nil {
 			return false, s.readFailed(err)
 		}
+		s.forgetSync()
 		switch kind {
 		case wire.MsgCopyData:
 			s.toServer = wire.AppendCopyData(s.toServer, body)

@@ -1,13 +1,16 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -43,10 +46,10 @@ func (s *session) define(st *plan.Statement, text string) (tag string, refused *
 	if refused := s.maySpread(st); refused != nil {
 		return "", refused
 	}
-	if text, refused = s.samePassword(st, text); refused != nil {
-		return "", refused
+	if len(st.DropsTables) > 0 && slices.ContainsFunc(s.tx.script, func(l line) bool { return l.kind == lineSavepoint }) {
+		return "", droppedBehindSavepoint
 	}
-	if refused := s.holdFor(st); refused != nil {
+	if text, refused = s.samePassword(st, text); refused != nil {
 		return "", refused
 	}
 	if s.tx.view == nil {
@@ -57,12 +60,23 @@ func (s *session) define(st *plan.Statement, text string) (tag string, refused *
 		return "", refused
 	}
 	s.startBlock()
+	if refused := s.mayChange(st); refused != nil {
+		return "", refused
+	}
+	if refused := s.holdFor(st); refused != nil {
+		return "", refused
+	}
 	legs, refused := s.enlist(shards)
 	if refused != nil {
 		return "", refused
 	}
 	return s.defineOn(st, text, legs)
 }
+
+// droppedBehindSavepoint: going back to the savepoint would bring the table back, and the shard map would lose it with the commit all the same.
+var droppedBehindSavepoint = pgerr.New(pgerr.FeatureNotSupported, "DROP TABLE of a sharded or reference table behind a savepoint is not supported").
+	WithDetail("The table leaves the shard map when the transaction is committed, and the savepoint could bring it back.").
+	WithHint("Drop it before the savepoint, or in a transaction of its own.")
 
 // definedOn are the shards that take part.
 func (s *session) definedOn(st *plan.Statement) ([]int, *pgerr.Error) {
@@ -204,6 +218,42 @@ func (s *session) defined(st *plan.Statement) {
 	s.contextChanged()
 }
 
+// hasDropped says whether the transaction has dropped a declared table of that name, as far as is known: it may have taken that back.
+func (s *session) hasDropped(name string) bool {
+	return slices.ContainsFunc(s.tx.dropped, func(t topology.TableName) bool { return t.Name == name })
+}
+
+// mayChange fails if the client's role could not change the tables anyway: nobody is made to wait for one who has no right to it. What
+// else it needs rights to, the home shard says.
+func (s *session) mayChange(st *plan.Statement) *pgerr.Error {
+	home := s.currentMap().Home()
+	if s.server.config.Definitions == nil || len(st.Holds) == 0 || home == nil {
+		return nil
+	}
+	legs, refused := s.enlist([]int{home.Number()})
+	if refused != nil {
+		return refused
+	}
+	names := make([]string, len(st.Holds))
+	for i, name := range st.Holds {
+		names[i] = sqltext.QuoteLiteral(topology.TableName(name).String())
+	}
+	sql := fmt.Sprintf(notOwned, strings.Join(names, ", "), len(st.DropsTables) > 0)
+	a := s.tellLegs(legs, always(sql))[0]
+	if refused := s.definitionFailed(&a, legs[0], false); refused != nil {
+		return refused
+	}
+	if len(a.rows) > 0 {
+		return pgerr.New(pgerr.InsufficientPrivilege, "must be owner of table %s", a.rows[0][0])
+	}
+	return nil
+}
+
+// notOwned asks which tables are somebody else's. Who owns a schema may drop what is in it.
+const notOwned = `SELECT c.relname FROM pg_catalog.unnest(ARRAY[%s]::text[]) AS t (name) JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(t.name)
+	JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	WHERE NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') AND NOT (%t AND pg_catalog.pg_has_role(n.nspowner, 'USAGE'))`
+
 // holdFor keeps everybody else off the tables that a definition changes, until the transaction ends.
 func (s *session) holdFor(st *plan.Statement) *pgerr.Error {
 	if s.server.config.Definitions == nil || len(st.Holds) == 0 {
@@ -220,11 +270,17 @@ func (s *session) holdFor(st *plan.Statement) *pgerr.Error {
 	}
 	s.forgetUnit()
 	s.used.forget(tables...) // or it would wait for itself
-	id, release, refused := s.server.config.Definitions.Hold(s.ctx, tables, st.Name)
-	if refused == nil {
-		s.holds = append(s.holds, tableHold{id, tables, release})
+	waiting, end, refused := s.lockContext()
+	if refused != nil {
+		return refused
 	}
-	return refused
+	defer end()
+	id, release, refused := s.server.config.Definitions.Hold(waiting, tables, st.Name)
+	if refused != nil {
+		return cmp.Or(s.interrupted(waiting), refused)
+	}
+	s.holds = append(s.holds, tableHold{id, tables, release})
+	return nil
 }
 
 // tableHold keeps statements off tables for this session.
@@ -262,6 +318,9 @@ func (s *session) runEverywhere(st *plan.Statement, text string) (done bool, tag
 	if st.Name == "LOCK TABLE" && s.currentStatus() == statusIdle {
 		return false, "", pgerr.New(pgerr.NoActiveTransaction, "LOCK TABLE can only be used in transaction blocks")
 	}
+	if refused := s.rolloutInTheWay(st); refused != nil {
+		return false, "", refused
+	}
 	if len(s.ops) > 0 && !s.needsServer() { // what was answered before comes before what is noticed now
 		if err := s.flush(); err != nil {
 			s.stepError = err
@@ -282,13 +341,13 @@ func (s *session) maintain(st *plan.Statement, text string) (tag string, refused
 		return "", refused
 	}
 	if s.currentStatus() != statusIdle || s.inText {
-		return "", pgerr.New(pgerr.ActiveTransaction, "%s cannot run inside a transaction block", st.Name)
+		return "", pgerr.New(pgerr.ActiveTransaction, "%s cannot run inside a transaction block", outsideBlocks(st))
 	}
 	shards, refused := s.definedOn(st)
 	if refused != nil {
 		return "", refused
 	}
-	resume, refused := s.resumption(st, shards)
+	resume, refused := s.resumption(st, text, shards)
 	if refused != nil {
 		return "", refused
 	}

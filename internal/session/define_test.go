@@ -42,17 +42,24 @@ func (w *world) sameShapes(t *testing.T) {
 // TestDefinitionsReachEveryShard: what defines something on a table that several shards have defines it on all of them, or nowhere.
 func TestDefinitionsReachEveryShard(t *testing.T) {
 	for name, sql := range map[string][]string{
-		"columns":                  {"ALTER TABLE orders ADD COLUMN total int DEFAULT 7 NOT NULL, ADD COLUMN more text", "INSERT INTO orders (id, note) VALUES (1, 'x'), (2, 'y'), (3, 'z') RETURNING total", "ALTER TABLE orders DROP COLUMN more", "SELECT * FROM orders WHERE id = 1", "ALTER TABLE orders RENAME COLUMN total TO sum", "ALTER TABLE orders ALTER COLUMN sum TYPE bigint"},
-		"indexes":                  {"CREATE INDEX by_note ON orders (note)", "CREATE UNIQUE INDEX both ON orders (id, note)", "ALTER INDEX by_note RENAME TO notes", "REINDEX TABLE orders", "DROP INDEX both", "CREATE INDEX notes ON orders (id)", "CREATE INDEX IF NOT EXISTS notes ON orders (id)"},
-		"constraints":              {"ALTER TABLE orders ADD CONSTRAINT long CHECK (length(note) > 1)", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders DROP CONSTRAINT long", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders ADD FOREIGN KEY (note) REFERENCES countries (code)"},
-		"what fails":               {"INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, NULL), (4, 'z')", "ALTER TABLE orders ALTER COLUMN note SET NOT NULL", "ALTER TABLE orders ADD COLUMN id int", "ALTER TABLE orders DROP COLUMN nosuch", "ALTER TABLE IF EXISTS nosuch ADD COLUMN x int"},
-		"in a transaction":         {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO orders VALUES (1, 'x', 5)", "INSERT INTO orders VALUES (2, 'x', 6)", "SELECT total FROM orders WHERE id = 2", "COMMIT", "SELECT total FROM orders WHERE id = 1"},
-		"rolled back":              {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "CREATE INDEX by_note ON orders (note)", "CREATE ROLE nobody1", "ROLLBACK"},
-		"back to a savepoint":      {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "SAVEPOINT s", "ALTER TABLE orders ADD COLUMN more int", "ALTER TABLE orders ADD COLUMN more int", "ROLLBACK TO s", "COMMIT"},
-		"in a text":                {"ALTER TABLE orders ADD COLUMN total int; CREATE INDEX by_total ON orders (total)"},
-		"a failed text":            {"ALTER TABLE orders ADD COLUMN total int; ALTER TABLE orders ADD COLUMN total int"},
-		"with the home shard":      {"BEGIN", "CREATE TABLE log (a text)", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO log VALUES ('done')", "COMMIT", "SELECT * FROM log"},
-		"roles and rights":         {"CREATE ROLE reader", "GRANT SELECT ON orders TO reader", "ALTER ROLE reader SET work_mem = '1MB'", "GRANT pg_monitor TO reader", "REVOKE SELECT ON orders FROM reader", "GRANT UPDATE ON orders TO reader", "ALTER ROLE reader LOGIN"},
+		"columns":                {"ALTER TABLE orders ADD COLUMN total int DEFAULT 7 NOT NULL, ADD COLUMN more text", "INSERT INTO orders (id, note) VALUES (1, 'x'), (2, 'y'), (3, 'z') RETURNING total", "ALTER TABLE orders DROP COLUMN more", "SELECT * FROM orders WHERE id = 1", "ALTER TABLE orders RENAME COLUMN total TO sum", "ALTER TABLE orders ALTER COLUMN sum TYPE bigint"},
+		"indexes":                {"CREATE INDEX by_note ON orders (note)", "CREATE UNIQUE INDEX both ON orders (id, note)", "ALTER INDEX by_note RENAME TO notes", "REINDEX TABLE orders", "DROP INDEX both", "CREATE INDEX notes ON orders (id)", "CREATE INDEX IF NOT EXISTS notes ON orders (id)"},
+		"constraints":            {"ALTER TABLE orders ADD CONSTRAINT long CHECK (length(note) > 1)", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders DROP CONSTRAINT long", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders ADD FOREIGN KEY (note) REFERENCES countries (code)"},
+		"what fails":             {"INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, NULL), (4, 'z')", "ALTER TABLE orders ALTER COLUMN note SET NOT NULL", "ALTER TABLE orders ADD COLUMN id int", "ALTER TABLE orders DROP COLUMN nosuch", "ALTER TABLE IF EXISTS nosuch ADD COLUMN x int"},
+		"in a transaction":       {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO orders VALUES (1, 'x', 5)", "INSERT INTO orders VALUES (2, 'x', 6)", "SELECT total FROM orders WHERE id = 2", "COMMIT", "SELECT total FROM orders WHERE id = 1"},
+		"rolled back":            {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "CREATE INDEX by_note ON orders (note)", "CREATE ROLE nobody1", "ROLLBACK"},
+		"back to a savepoint":    {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "SAVEPOINT s", "ALTER TABLE orders ADD COLUMN more int", "ALTER TABLE orders ADD COLUMN more int", "ROLLBACK TO s", "COMMIT"},
+		"in a text":              {"ALTER TABLE orders ADD COLUMN total int; CREATE INDEX by_total ON orders (total)"},
+		"a failed text":          {"ALTER TABLE orders ADD COLUMN total int; ALTER TABLE orders ADD COLUMN total int"},
+		"with the home shard":    {"BEGIN", "CREATE TABLE log (a text)", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO log VALUES ('done')", "COMMIT", "SELECT * FROM log"},
+		"roles and rights":       {"CREATE ROLE reader", "GRANT SELECT ON orders TO reader", "ALTER ROLE reader SET work_mem = '1MB'", "GRANT pg_monitor TO reader", "REVOKE SELECT ON orders FROM reader", "GRANT UPDATE ON orders TO reader", "ALTER ROLE reader LOGIN"},
+		"rights on all":          {"CREATE ROLE reader", "GRANT SELECT, DELETE ON ALL TABLES IN SCHEMA public TO reader", "REVOKE SELECT ON ALL TABLES IN SCHEMA public FROM reader", "GRANT USAGE ON SCHEMA public TO reader", "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO reader"},
+		"constraints of indexes": {"CREATE UNIQUE INDEX both ON orders (id, note)", "ALTER TABLE orders ADD CONSTRAINT b UNIQUE USING INDEX both", "ALTER TABLE orders ADD CONSTRAINT c UNIQUE USING INDEX nosuch", "ALTER TABLE orders ADD CONSTRAINT d EXCLUDE USING btree (id WITH =, note WITH =)"},
+		"code behind a policy": {
+			"CREATE TABLE secrets (a int)", "CREATE FUNCTION sees() RETURNS boolean LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN true; END $$", "CREATE POLICY few ON secrets USING (sees())",
+			"BEGIN", "LOCK TABLE secrets IN ACCESS SHARE MODE", "COMMIT", "GRANT SELECT ON secrets TO PUBLIC", "COMMENT ON TABLE secrets IS 'x'", "ALTER TABLE secrets ENABLE ROW LEVEL SECURITY", "VACUUM secrets",
+			"ALTER TABLE secrets DISABLE ROW LEVEL SECURITY", "DROP POLICY few ON secrets", "CREATE POLICY few ON secrets USING (sees())", "DROP TABLE secrets", "DROP FUNCTION sees()",
+		},
 		"dropped roles":            {"CREATE ROLE reader", "CREATE USER other", "DROP ROLE reader", "DROP ROLE reader", "DROP ROLE IF EXISTS reader"},
 		"types":                    {"CREATE TYPE mood AS ENUM ('fine', 'sad')", "CREATE DOMAIN short AS text CHECK (length(VALUE) < 9)", "ALTER TABLE orders ADD COLUMN how mood DEFAULT 'fine', ADD COLUMN why short", "ALTER TYPE mood ADD VALUE 'odd'", "INSERT INTO orders VALUES (1, 'x', 'odd', 'y')", "DROP TYPE mood", "DROP DOMAIN short CASCADE"},
 		"functions":                {"CREATE FUNCTION upper_note() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN NEW.note := upper(NEW.note); RETURN NEW; END $$", "CREATE TRIGGER up BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION upper_note()", "INSERT INTO orders VALUES (1, 'x'), (2, 'y') RETURNING note", "DROP TRIGGER up ON orders", "DROP FUNCTION upper_note()"},
@@ -155,6 +162,60 @@ func TestAnIndexIsCompletedLater(t *testing.T) {
 			t.Errorf("shard %d still has the index", number)
 		}
 	}
+}
+
+// TestAnIndexIsNotTakenForAnother: what only has the name of an index that is to be made is none that was left half-done.
+func TestAnIndexIsNotTakenForAnother(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	client := dialRaw(t, w.address, nil)
+	for _, there := range []string{"CREATE INDEX by_note ON orders (id)", "CREATE INDEX by_note ON undeclared (b)", "CREATE UNIQUE INDEX by_note ON orders (lower(note)) WHERE id > 5"} {
+		execute(t, w.onShard(t, 2), there)
+		for _, sql := range []string{"CREATE INDEX CONCURRENTLY by_note ON orders (lower(note)) WHERE id > 5", "CREATE INDEX /* x */ CONCURRENTLY IF NOT EXISTS by_note ON ONLY orders USING btree (lower(note)) WHERE id > 6"} {
+			wantCodes(t, client.query(sql), "42P07", "ready I")
+			wantCodes(t, client.ask(pipeline(unnamed(sql), sync1)...), "42P07", "ready I")
+		}
+		if one[bool](t, w.onShard(t, 1), "SELECT to_regclass('by_note') IS NOT NULL") {
+			t.Error("shard 1 has an index that shard 2 has not")
+		}
+		execute(t, w.onShard(t, 2), "DROP INDEX by_note")
+	}
+	execute(t, w.onShard(t, 2), "CREATE INDEX by_note ON orders (lower(note)) WHERE id > 5")
+	said := client.query("CREATE INDEX /* as before */ CONCURRENTLY by_note ON public.orders (lower(note))\nWHERE id > 5 -- the end")
+	wantCodes(t, said, "", "ready I")
+	client.query("BEGIN")
+	if said := strings.Join(client.query("DROP INDEX CONCURRENTLY by_note"), " "); !strings.Contains(said, "DROP INDEX CONCURRENTLY cannot run inside") {
+		t.Error(said)
+	}
+	client.query("ROLLBACK")
+	w.settled(t)
+}
+
+// TestADroppedTableKeepsItsName: the shard map knows a table until the transaction that drops it is committed.
+func TestADroppedTableKeepsItsName(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	client := dialRaw(t, w.address, nil)
+	for _, sql := range []string{"CREATE TABLE orders (a int)", "CREATE VIEW public.orders AS SELECT 1", "ALTER TABLE undeclared RENAME TO orders"} {
+		client.query("BEGIN")
+		wantCodes(t, client.query("DROP TABLE orders"), "", "ready T")
+		wantCodes(t, client.query(sql), "0A000", "ready E")
+		client.query("ROLLBACK")
+	}
+	for _, before := range []string{"SELECT 1", "SELECT * FROM orders WHERE id = 1", "SELECT * FROM orders WHERE id IN (1, 2, 3, 4)"} {
+		client.query("BEGIN; " + before)
+		client.query("SAVEPOINT a")
+		wantCodes(t, client.query("DROP TABLE orders"), "0A000", "ready E")
+		client.query("ROLLBACK TO a")
+		client.query("RELEASE a")
+		wantCodes(t, client.query("DROP TABLE orders"), "", "ready T")
+		client.query("ROLLBACK")
+	}
+	client.query("BEGIN")
+	client.query("DROP TABLE orders")
+	wantCodes(t, client.query("CREATE TABLE other (a int)"), "", "ready T")
+	wantCodes(t, client.query("SELECT * FROM orders WHERE id = 1"), "0A000", "ready E")
+	client.query("ROLLBACK")
+	wantCodes(t, client.query("SELECT * FROM orders WHERE id = 1"), "", "ready I")
+	w.settled(t)
 }
 
 // TestActivityOfAllShards: everybody sees of it what PostgreSQL lets them see.

@@ -6,8 +6,8 @@
 // (which may lack a prepared statement that the client counts on, or a BEGIN that was put off), writes them in one piece and
 // relays the replies in whole buffers. Rows are never decoded. One goroutine does all of it.
 //
-// A transaction stays on one backend. BEGIN is answered by the session and reaches a shard with the first statement that
-// needs one; a statement for a second shard is refused. When a transaction is over the backend goes back to the pool, unless
+// A transaction has one backend on each shard that it uses. BEGIN is answered by the session and reaches a shard with the first
+// statement that needs it. When a transaction is over its backends go back to the pools, unless
 // something ties the client to it: a temporary table, LISTEN, a session's advisory lock, a cursor WITH HOLD; then it is
 // pinned, with the reason. Settings are the session's own: a backend that has others is brought to them before it is used,
 // and one that has the same costs nothing.

@@ -30,6 +30,8 @@ func (s *session) explain(st *plan.Statement) []string {
 		if route.Parts == plan.Copies {
 			where = "on every shard: " + strings.Join(names, ", ")
 		}
+	case plan.AnyOwner:
+		where = "one shard, this time " + s.shardName(s.shardNow())
 	case plan.OnShard:
 		where = "one shard, " + route.Shard
 	case plan.Anywhere:
@@ -40,7 +42,13 @@ func (s *session) explain(st *plan.Statement) []string {
 	case plan.Home:
 		return nil
 	}
-	return []string{"Route: " + where, "  Reason: " + route.Why}
+	why := route.Why
+	if route.Level == plan.Several {
+		if told := s.placing.reason(); told != "" {
+			why = told
+		}
+	}
+	return []string{"Route: " + where, "  Reason: " + why}
 }
 
 func (s *session) shardName(number int) string {

@@ -45,7 +45,9 @@ func (s *session) extended(kind byte, body []byte) error {
 		return s.stepError
 	}
 	if refused != nil {
-		s.refuse(refused)
+		if err := s.refuse(refused); err != nil {
+			return err
+		}
 		return s.flush() // at once: the client may wait for it without a Sync
 	}
 	s.unitBytes += opCost + len(body)
@@ -77,8 +79,7 @@ func (s *session) parse(body []byte) *pgerr.Error {
 		return nil
 	}
 	only := st.single()
-	// Where something is under way, it may be what ends the failure.
-	if only != nil && s.currentStatus() == statusFailed && !s.unsynced && !s.needsServer() && !endsFailure(only) {
+	if only != nil && s.takesNothing() && !endsFailure(only) {
 		return inFailedTransaction
 	}
 	if only != nil && only.Refusal != nil {
@@ -88,6 +89,7 @@ func (s *session) parse(body []byte) *pgerr.Error {
 		return refused
 	}
 	st.epoch = s.contextEpoch
+	s.noteReading(st)
 	s.keepStatement(st)
 	o := op{kind: opParse, statement: st}
 	if only == nil || s.mayBeLocal(only) || len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute || showsOurs(only) {
@@ -111,11 +113,11 @@ func (s *session) unparse(st, before *statement) {
 // parseElsewhere takes a statement whose tables are on another shard than the transaction there: here it would be read with
 // other tables in mind, or none.
 func (s *session) parseElsewhere(st *plan.Statement) *pgerr.Error {
-	if st == nil || s.backend == nil || st.Command != plan.Pass || st.Cursor || st.Route.Level != plan.Home && st.Route.Level != plan.OnShard {
+	if st == nil || s.backend == nil && !s.isSpread() || st.Command != plan.Pass || st.Cursor || st.Route.Level != plan.Home && st.Route.Level != plan.OnShard {
 		return nil
 	}
 	shard, refused := s.place(st, source{})
-	if refused == nil && shard != noShard && shard != s.backend.Shard() {
+	if refused == nil && shard != noShard && shard != s.shardNow() {
 		return s.changeShard(st, shard)
 	}
 	return refused
@@ -201,6 +203,8 @@ func (s *session) mayBeLocal(st *plan.Statement) bool {
 		return true
 	case plan.SetVariable:
 		return s.tx.open || setsOurs(st) || s.returnsToRole(st)
+	case plan.SetConstraints:
+		return s.tx.open || s.isSpread()
 	default:
 		return s.conducts(st)
 	}
@@ -224,14 +228,17 @@ func (s *session) bind(body []byte) *pgerr.Error {
 	if only == nil {
 		return s.bindLocal(st, m)
 	}
+	if s.takesNothing() && !endsFailure(only) {
+		return inFailedTransaction
+	}
 	if only.Refusal != nil {
 		return only.Refusal
 	}
+	if refused := s.stillReads(st); refused != nil {
+		return refused
+	}
 	if s.isLocal(only) {
 		return s.bindLocal(st, m)
-	}
-	if s.takesNothing() {
-		return inFailedTransaction
 	}
 	src := source{statement: st, bind: m}
 	if refused := s.routeTo(only, src); refused != nil {
@@ -241,8 +248,18 @@ func (s *session) bind(body []byte) *pgerr.Error {
 		return refused
 	}
 	src.statement = st
+	carried := s.carriedOut(st, m)
+	if only.Binary {
+		if carried, refused = s.carriedByCopy(only, []byte(st.text)); refused != nil {
+			return refused
+		}
+	}
+	types, refused := s.carriedIn(st, only, m)
+	if refused != nil {
+		return refused
+	}
 	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
-		o := op{kind: opBind, statement: st, portal: m.Portal, data: m.Tail()}
+		o := op{kind: opBind, statement: st, portal: m.Portal, data: m.Tail(), carried: carried, types: types}
 		if refused := s.divideRows(only, &o, src); refused != nil {
 			return refused
 		}
@@ -252,7 +269,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 		}
 	}
 	if len(s.spreadTo) > 0 {
-		return s.bindSpread(st, only, src)
+		return s.bindSpread(only, src, op{kind: opBind, portal: m.Portal, data: m.Tail(), carried: carried, types: types})
 	}
 	run := st
 	if !only.Plain {
@@ -260,15 +277,15 @@ func (s *session) bind(body []byte) *pgerr.Error {
 			return refused
 		}
 	}
-	undo := s.keepPortal(m.Portal, portal{statement: run, explain: s.explain(only), shard: max(s.shardNow(), 0)})
-	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail(), undo: undo})
+	undo := s.keepPortal(m.Portal, portal{statement: run, explain: s.explain(only), shard: max(s.shardNow(), 0), carried: carried})
+	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail(), undo: undo, carried: carried, types: types})
 	return nil
 }
 
 // isLocal says whether a statement that may be local is run by the session itself. What resets takes effect at once, so nothing may
 // be able to undo it: it has to be alone.
 func (s *session) isLocal(st *plan.Statement) bool {
-	if st.Command == plan.Deallocate || setsOurs(st) || s.conducts(st) || s.isSpread() && endsFailure(st) {
+	if st.Command == plan.Deallocate || setsOurs(st) || s.conducts(st) || s.isSpread() && (endsFailure(st) || st.Command == plan.SetConstraints) || s.tx.implicit && isAboutBlocks(st) {
 		return true
 	}
 	if !s.mayBeLocal(st) || s.backend != nil || s.needsServer() || s.isSpread() {
@@ -370,7 +387,7 @@ func (s *session) describePortal(name []byte) *pgerr.Error {
 	if refused := s.goWhere(p); refused != nil {
 		return refused
 	}
-	s.ops = append(s.ops, op{kind: opDescribePortal, statement: p.statement, portal: name})
+	s.ops = append(s.ops, op{kind: opDescribePortal, statement: p.statement, portal: name, carried: p.carried})
 	return nil
 }
 
@@ -399,6 +416,7 @@ func (s *session) execute(body []byte) *pgerr.Error {
 			WithHint("Fetch all rows at once.")
 	}
 	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tags: p.statement.tags, makes: p.statement.makes, inner: p.statement.inner})
+	s.ops[len(s.ops)-1].carried = p.carried
 	if len(p.explain) > 0 {
 		s.ops[len(s.ops)-1].explain, s.explaining = p.explain, true
 	}
@@ -426,9 +444,9 @@ func (s *session) executeLocal(st *statement) *pgerr.Error {
 	if refused := s.leaveSpread(); refused != nil {
 		return refused
 	}
-	done, tag, refused := s.runLocal(only, func() string { return st.text[only.Start:only.End] })
+	done, tag, refused := s.runLocal(only, func() string { return string(s.withoutEnds([]byte(st.text))) })
 	if refused != nil {
-		return refused
+		return s.placed(refused, []byte(st.text))
 	}
 	if !done {
 		return pgerr.New(pgerr.FeatureNotSupported, "%s is not supported at this place of a pipeline", only.Name).
@@ -457,7 +475,7 @@ func (s *session) closeNamed(body []byte) *pgerr.Error {
 	}
 	p, _ := s.findPortal(m.Name)
 	undo := s.dropPortal(m.Name)
-	if s.backend == nil && !s.needsServer() || p != nil && p.local {
+	if s.backend == nil && !s.needsServer() || p != nil && p.local || s.isSpread() && s.takesNothing() {
 		s.ops = append(s.ops, op{kind: opLocal, data: closeComplete, undo: undo})
 		return nil
 	}

@@ -27,10 +27,15 @@ func TestRoutingHints(t *testing.T) {
 	says("/* cleave: shard=nosuch */ SELECT 1", "42704")
 	says("/* cleave: shrad=s1 */ SELECT 1", "22023")
 	says("/* cleave: shard=s1 */ INSERT INTO orders VALUES ("+b+", 'wrong')", "CL001")
+	for _, sql := range []string{"TRUNCATE orders", "DROP TABLE orders", "CREATE TABLE more (a int)", "UPDATE countries SET name = 'x'", "COPY orders TO STDOUT"} {
+		says("/* cleave: shard=s2 */ "+sql, "0A000")
+	}
 	says("SELECT max(note) FROM orders", "0A000")
 	client.query("SET cleave.shard_key = '" + b + "'")
 	says("SELECT max(note) FROM orders", `row "on two"`)
 	says("SELECT note FROM orders WHERE id = "+a, `row "on one"`)
+	says("TRUNCATE orders", "0A000")
+	says("SELECT note FROM orders WHERE id IN ("+a+", "+b+")", "done SELECT 2")
 	says("SHOW cleave.shard_key", `row "`+b+`"`)
 	client.query("SET cleave.shard_key = 'x'")
 	says("SELECT max(note) FROM orders", "22023")

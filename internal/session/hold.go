@@ -84,6 +84,7 @@ func (s *session) quiet() {
 	if len(s.ops) > 0 {
 		return
 	}
+	s.giveUp()
 	switch {
 	case s.backend == nil && !s.isSpread():
 	case s.hasFailed():
@@ -150,9 +151,13 @@ func (s *session) awaitRelease(hold topology.Hold) *pgerr.Error {
 		s.keepUsed()
 	}
 	s.forgetUnit()
-	waiting, cancel := context.WithTimeout(s.waitContext(), s.server.config.HoldTimeout)
+	limited, end, refused := s.lockContext()
+	if refused != nil {
+		return refused
+	}
+	defer end()
+	waiting, cancel := context.WithTimeout(limited, s.server.config.HoldTimeout)
 	defer cancel()
-	defer s.waited()
 	for {
 		changed := s.server.config.MapChanged()
 		if _, still := s.server.see().schema.Hold(hold.ID); !still {
@@ -161,8 +166,8 @@ func (s *session) awaitRelease(hold topology.Hold) *pgerr.Error {
 		select {
 		case <-changed:
 		case <-waiting.Done():
-			if waiting.Err() == context.Canceled && s.ctx.Err() == nil {
-				return pgerr.New(pgerr.QueryCanceled, "canceling statement due to user request")
+			if refused := s.interrupted(limited); refused != nil {
+				return refused
 			}
 			return pgerr.New(pgerr.LockNotAvailable, "the tables of the statement are being changed").
 				WithDetail("%s has held them since %s, and the router waited %s for it to end.", hold.Why, hold.Since.Format(time.TimeOnly), s.server.config.HoldTimeout.Round(time.Second)).

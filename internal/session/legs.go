@@ -57,8 +57,11 @@ func (s *session) resume(l *leg) {
 }
 
 // visitHome puts the leg on the home shard to work, if there is one and nothing is under way.
-func (s *session) visitHome() {
-	l := s.legs[s.home()]
+func (s *session) visitHome() { s.visit(s.home()) }
+
+// visit puts the leg on a shard to work, if there is one and nothing is under way.
+func (s *session) visit(shard int) {
+	l := s.legs[shard]
 	if l == nil || s.unsynced || s.needsServer() || l.status != statusOpen {
 		return
 	}
@@ -73,6 +76,19 @@ func (s *session) visitHome() {
 		}
 	}
 	s.pending = nil
+}
+
+// visitEnds puts the leg to work again that was before another one was visited; nil: none was.
+func (s *session) visitEnds(before *pool.Backend) {
+	if s.backend == before {
+		return
+	}
+	if s.backend != nil {
+		s.setAside()
+	}
+	if before != nil && s.legs[before.Shard()] != nil {
+		s.resume(s.legs[before.Shard()])
+	}
 }
 
 // allLegs sets aside what is at work and returns all legs in the order of their shards.
@@ -101,12 +117,33 @@ func (s *session) hasFailed() bool {
 	return false
 }
 
+// endWithLeg ends a transaction that has lost a leg, on all the others at once. A block that the client has begun has failed.
+func (s *session) endWithLeg() {
+	s.rollbackLegs()
+	s.releaseLegs()
+	s.endLost(!s.tx.implicit)
+}
+
+// giveUp rolls a transaction back on its shards that has failed and has no savepoint to go back to: as in PostgreSQL nobody has to wait for
+// its locks until the client ends it.
+func (s *session) giveUp() {
+	if !s.isSpread() || s.unsynced || len(s.ops) > 0 || !s.hasFailed() || s.tx.script.hasSavepoint() {
+		return
+	}
+	s.unheard = true // the client is told of parameters when it ends the transaction
+	s.rollbackLegs()
+	s.unheard = false
+	s.releaseLegs()
+	s.definitionsEnd()
+	s.tx.open, s.tx.failed = true, true
+}
+
 // stepFailed says that what came before had to be run first, and failed: the client has been told.
 var stepFailed = pgerr.New(pgerr.InternalError, "an earlier step has failed")
 
 // changeShard makes another shard the one at work. What the unit has so far is run first.
 func (s *session) changeShard(st *plan.Statement, shard int) *pgerr.Error {
-	if refused := s.finishStep(); refused != nil {
+	if refused := s.goOn(); refused != nil {
 		return refused
 	}
 	if refused := s.maySpread(st); refused != nil {
@@ -115,10 +152,23 @@ func (s *session) changeShard(st *plan.Statement, shard int) *pgerr.Error {
 	if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
 		return refused
 	}
+	s.learnNumbers(shard)
 	if s.backend != nil {
 		s.setAside()
 	}
 	s.target = shard
+	return nil
+}
+
+// goOn runs what the unit has so far, and refuses to go on if the transaction has failed: what is about to be done on another shard would
+// be done there.
+func (s *session) goOn() *pgerr.Error {
+	if refused := s.finishStep(); refused != nil {
+		return refused
+	}
+	if s.currentStatus() == statusFailed {
+		return inFailedTransaction
+	}
 	return nil
 }
 
@@ -127,7 +177,7 @@ func (s *session) finishStep() *pgerr.Error {
 	if !s.needsServer() && !s.unsynced {
 		return nil
 	}
-	if s.backend != nil || !s.onlyPrepares() {
+	if s.backend != nil || s.isSpread() || !s.onlyPrepares() {
 		s.startBlock()
 		s.ops = append(s.ops, op{kind: opSync, hidden: true})
 	}

@@ -2,15 +2,19 @@ package session
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cleavedb/cleave/internal/binding"
 	"github.com/cleavedb/cleave/internal/copydata"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/wire"
 	"github.com/cleavedb/cleave/placement/key"
@@ -26,6 +30,7 @@ type load struct {
 	splitter *copydata.Splitter
 	origins  *copydata.Origins
 	reading  binding.Session
+	encoding string // of the data, if it is not the shards' own
 	binary   bool
 
 	// shards are those that take part, by their places; names and place say the same of each.
@@ -35,11 +40,24 @@ type load struct {
 	writers []*loadWriter
 	events  chan loadEvent
 	readers sync.WaitGroup
-	// open is how many legs have not ended yet; failed: one of them, or the router, has refused something.
-	open   int
-	failed bool
+	// open is how many legs have not ended yet; failed: one of them, or the router, has refused something. taken: the client has begun to
+	// send data.
+	open          int
+	failed, taken bool
+	cancelled     atomic.Bool
+	// fatal is what a leg has said before its end.
+	fatal  map[int]*wire.Fields
 	values []key.Value
+	// made: shards make the keys. A row goes where those before it went, up to maxStretch, and then to another shard.
+	made             bool
+	current, stretch int
+	// types are those of the columns, if they may carry numbers of types; scratch is for a row with other ones.
+	types   []uint32
+	scratch []byte
 }
+
+// maxStretch is how many rows whose keys are made go to one shard before another gets some.
+const maxStretch = 500
 
 // loadEvent is a message of one leg, or its end.
 type loadEvent struct {
@@ -62,7 +80,7 @@ func (s *session) prepareLoad(st *plan.Statement) (*load, *pgerr.Error) {
 	if err != nil {
 		return nil, loadError(err)
 	}
-	l := &load{s: s, table: st.Load.Relation, route: &st.Route, key: st.Load.Key, binary: format.Kind() == copydata.Binary, keyspace: s.currentMap().Keyspace(st.Route.Keyspace)}
+	l := &load{s: s, table: st.Load.Relation, route: &st.Route, key: st.Load.Key, made: st.Load.Made, binary: format.Kind() == copydata.Binary, keyspace: s.currentMap().Keyspace(st.Route.Keyspace)}
 	if l.keyspace == nil && st.Route.Parts != plan.Copies {
 		return nil, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", st.Route.Keyspace)
 	}
@@ -71,7 +89,9 @@ func (s *session) prepareLoad(st *plan.Statement) (*load, *pgerr.Error) {
 		keys[i] = l.key[i].Operand.Param - 1
 	}
 	l.reading = s.reading
-	l.reading.ClientEncodingUTF8 = slices.Contains([]string{"UTF8", "SQL_ASCII"}, format.Encoding())
+	if l.reading.ClientEncodingUTF8 = slices.Contains([]string{"UTF8", "SQL_ASCII"}, format.Encoding()); !l.reading.ClientEncodingUTF8 {
+		l.encoding = format.Encoding()
+	}
 	if l.splitter, err = copydata.NewSplitter(format, copydata.Config{Keys: keys}); err != nil {
 		return nil, loadError(err)
 	}
@@ -90,10 +110,12 @@ func loadError(err error) *pgerr.Error {
 // hears how they end. An error ends the session.
 func (l *load) run(shards []int) error {
 	l.start(shards)
+	l.s.workOn(shards)
 	err := l.feed()
 	l.finish(err)
 	l.hearRest()
 	l.stop()
+	l.s.loaded = l.s.loaded && l.taken
 	var stopped *copyFailed
 	if refused := refusalIn(err); refused != nil && refused.Severity != pgerr.SeverityFatal || errors.Is(err, errLoadFailed) || errors.As(err, &stopped) {
 		return nil
@@ -107,7 +129,7 @@ func (l *load) start(shards []int) {
 	if l.route != nil && l.route.Parts == plan.Copies {
 		l.origins = copydata.NewOrigins(1) // every shard gets all of it
 	}
-	l.place = make(map[int]int, len(shards))
+	l.place, l.fatal = make(map[int]int, len(shards)), map[int]*wire.Fields{}
 	for i, shard := range shards {
 		l.s.legs[shard].copying = false
 		backend := l.s.legs[shard].backend
@@ -149,6 +171,9 @@ func (l *load) feed() error {
 		if err := l.hearNow(); err != nil {
 			return err
 		}
+		if l.cancelled.Load() {
+			return pgerr.New(pgerr.QueryCanceled, "canceling statement due to user request")
+		}
 		if !s.in.buffered() {
 			s.in.recycle()
 			if err := s.in.fill(s.server.config.MaxMessage); err != nil && !isTimeout(err) {
@@ -163,11 +188,26 @@ func (l *load) feed() error {
 		if err != nil {
 			return s.readFailed(err)
 		}
+		l.taken = true
 		done, err := l.take(kind, body)
 		if done || err != nil {
 			return err
 		}
 	}
+}
+
+// cancel ends the load from outside, and wakes the session, which may be waiting for its client. PostgreSQL looks for a request when the
+// next row comes; here that row may be another shard's.
+func (l *load) cancel() {
+	l.cancelled.Store(true)
+	_ = l.s.conn.SetReadDeadline(longAgo)
+}
+
+// setCancelLoad says what a request to cancel does besides cancelling on shards.
+func (s *session) setCancelLoad(cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancelLoad = cancel
 }
 
 // rearm lets the client be waited for again, unless the session is being ended.
@@ -253,7 +293,7 @@ func (l *load) row(piece *copydata.Piece) error {
 		return pgerr.New(pgerr.SerializationFailure, "the shards that rows of %s belong on have changed", l.route.Table).WithHint("Try again.")
 	}
 	l.origins.Add(at, piece)
-	return l.send(at, piece.Raw)
+	return l.send(at, l.own(at, piece.Raw))
 }
 
 // everywhere sends a row of a reference table to all shards, unless they would read it as different times.
@@ -266,7 +306,7 @@ func (l *load) everywhere(piece *copydata.Piece) error {
 	}
 	l.origins.Add(0, piece)
 	for i := range l.writers {
-		if err := l.send(i, piece.Raw); err != nil {
+		if err := l.send(i, l.own(i, piece.Raw)); err != nil {
 			return err
 		}
 	}
@@ -276,6 +316,13 @@ func (l *load) everywhere(piece *copydata.Piece) error {
 // shardOf says where a row belongs. One that no shard takes goes to the first, which says why.
 func (l *load) shardOf(piece *copydata.Piece) (int, *pgerr.Error) {
 	s := l.s
+	if l.made {
+		if l.stretch%maxStretch == 0 {
+			l.current = drawOwner(l.keyspace)
+		}
+		l.stretch++
+		return l.current, nil
+	}
 	l.values = l.values[:0]
 	for i := range l.key {
 		part := &l.key[i]
@@ -288,10 +335,7 @@ func (l *load) shardOf(piece *copydata.Piece) (int, *pgerr.Error) {
 		}
 		param := &s.params[part.Operand.Param-1]
 		*param = binding.Param{Value: value.Bytes, Null: value.Null, Binary: l.binary}
-		bound, outcome, refused := binding.Value(part, &noLiterals, nil, s.params, l.reading)
-		if refused == nil && outcome == binding.Ask {
-			bound, outcome, refused = s.askValue(part, &noLiterals, nil)
-		}
+		bound, outcome, refused := l.bind(part, param)
 		if refused != nil {
 			return 0, refused
 		}
@@ -306,6 +350,48 @@ func (l *load) shardOf(piece *copydata.Piece) (int, *pgerr.Error) {
 	}
 	return place.Shard.Number(), nil
 }
+
+// bind reads one column of a row's key.
+func (l *load) bind(part *plan.KeyPart, param *binding.Param) (key.Value, binding.Outcome, *pgerr.Error) {
+	s := l.s
+	bound, outcome, refused := binding.Value(part, &noLiterals, nil, s.params, l.reading)
+	if refused != nil || outcome != binding.Ask {
+		return bound, outcome, refused
+	}
+	if l.encoding != "" && part.IsText() {
+		converted, refused := l.convert(param.Value)
+		if refused != nil || converted == nil {
+			return key.Value{}, binding.AnyShard, refused
+		}
+		param.Value = converted
+		return binding.Value(part, &noLiterals, nil, s.params, binding.Session{ClientEncodingUTF8: true})
+	}
+	return s.askValue(part, &noLiterals, nil)
+}
+
+// convert lets a shard say what a text of the data's encoding is in UTF8; nil if it is none, as every shard says.
+func (l *load) convert(text []byte) ([]byte, *pgerr.Error) {
+	s := l.s
+	sql := "SELECT pg_catalog.encode(pg_catalog.convert($1, " + sqltext.QuoteLiteral(l.encoding) + ", 'UTF8'), 'hex')"
+	a, refused := s.aside(func() (answer, error) { return s.askParams(sql, []uint32{byteaOID}, []int16{1}, [][]byte{text}) })
+	switch {
+	case refused != nil:
+		return nil, refused
+	case a.failure != nil && strings.HasPrefix(a.failure.Code, classDataException):
+		return nil, nil
+	case a.failure != nil:
+		return nil, a.failure.PGError()
+	case len(a.rows) != 1 || len(a.rows[0]) != 1:
+		return nil, pgerr.New(pgerr.InternalError, "a shard did not say what a key becomes")
+	}
+	converted, err := hex.DecodeString(a.rows[0][0])
+	if err != nil {
+		return nil, pgerr.New(pgerr.InternalError, "a shard's answer about a key could not be read").WithDetail("%s", err)
+	}
+	return converted, nil
+}
+
+const byteaOID = 17
 
 // send adds to what a leg gets, and waits if that leg is slow.
 func (l *load) send(at int, data []byte) error {
@@ -359,11 +445,12 @@ func (l *load) hear(e loadEvent) {
 	if e.err != nil {
 		l.open--
 		l.failed = true
+		s.fatal = l.fatal[e.leg]
 		_ = s.lostPart(e.err)
 		return
 	}
 	if e.kind == wire.RespError {
-		e.message, l.failed = l.original(e), true
+		e.message, l.failed = l.original(e), l.failed || l.fatal[e.leg] == nil
 	}
 	show, err := s.reply(e.kind, e.message)
 	if show {
@@ -386,7 +473,11 @@ func (l *load) hear(e loadEvent) {
 // original puts the line of the client's data into an error.
 func (l *load) original(e loadEvent) []byte {
 	fields, err := wire.DecodeError(wire.Body(e.message))
-	if err != nil || isFatal(fields) {
+	if err != nil {
+		return e.message
+	}
+	if isFatal(fields) { // its end follows, which the client has to hear of before what it leads to on other shards
+		l.fatal[e.leg] = &fields
 		return e.message
 	}
 	from := e.leg
@@ -434,6 +525,7 @@ func (l *load) stop() {
 		<-w.done
 	}
 	l.readers.Wait()
+	l.s.setWorking(nil)
 	_ = l.s.conn.SetReadDeadline(noDeadline)
 	if l.s.ctx.Err() != nil {
 		l.s.kill()

@@ -40,7 +40,10 @@ func (s *session) runLocal(st *plan.Statement, text func() string) (done bool, t
 	if setsOurs(st) {
 		return s.setOurs(st)
 	}
-	if s.isSpread() && endsFailure(st) {
+	if s.tx.implicit && isAboutBlocks(st) {
+		return s.runUnbegun(st, text)
+	}
+	if s.isSpread() && (endsFailure(st) || st.Command == plan.SetConstraints) {
 		return s.conduct(st)
 	}
 	if s.backend != nil || s.needsServer() || s.isSpread() {
@@ -49,16 +52,87 @@ func (s *session) runLocal(st *plan.Statement, text func() string) (done bool, t
 	return s.runDetached(st, text)
 }
 
+// isAboutBlocks says whether a statement begins or ends a transaction, or a part of one.
+func isAboutBlocks(st *plan.Statement) bool {
+	switch st.Command {
+	case plan.Begin, plan.Commit, plan.Rollback, plan.Savepoint, plan.ReleaseSavepoint, plan.RollbackTo:
+		return true
+	default:
+		return false
+	}
+}
+
+// runUnbegun is for a transaction that the client has not begun: BEGIN takes what was done so far into its block, and all else finds none.
+func (s *session) runUnbegun(st *plan.Statement, text func() string) (done bool, tag string, refused *pgerr.Error) {
+	switch st.Command {
+	case plan.Begin:
+		return true, st.Name, s.beginUnbegun(text())
+	case plan.Commit, plan.Rollback:
+		if st.Transaction.Chain {
+			return false, "", errNoBlockToChain(st.Name)
+		}
+		s.addLocal(noBlockWarning)
+		return s.conduct(st)
+	default:
+		return false, "", errNoBlock(st)
+	}
+}
+
+// beginUnbegun makes a transaction the client's. Its shards say whether it can still be of the kind that BEGIN asks for.
+func (s *session) beginUnbegun(text string) *pgerr.Error {
+	if refused := s.finishStep(); refused != nil {
+		return refused
+	}
+	if refused := s.tellAll(text); refused != nil {
+		return refused
+	}
+	s.tx.implicit, s.tx.begin = false, text
+	return nil
+}
+
 // conduct does what concerns all shards of a transaction.
 func (s *session) conduct(st *plan.Statement) (done bool, tag string, refused *pgerr.Error) {
 	if refused := s.finishStep(); refused != nil {
 		return false, "", refused
 	}
-	if st.Command == plan.RollbackTo {
+	switch st.Command {
+	case plan.RollbackTo:
 		return true, "ROLLBACK", s.rollbackSpreadTo(st.Transaction.Savepoint)
+	case plan.SetConstraints:
+		return true, st.Name, s.setConstraints(st)
+	default:
 	}
 	tag, refused = s.endSpread(st)
 	return true, tag, refused
+}
+
+// setConstraints tells all shards of a transaction at once when they have to check constraints: what is found wrong now is an error now.
+func (s *session) setConstraints(st *plan.Statement) *pgerr.Error {
+	if s.tx.implicit && !s.inText {
+		s.addLocal(wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.NoActiveTransaction, "SET CONSTRAINTS can only be used in transaction blocks")))
+	}
+	said := constraintsLine(st)
+	if refused := s.tellAll(said.sql); refused != nil {
+		return refused
+	}
+	s.tx.script.add(said)
+	return nil
+}
+
+// tellAll tells all shards of a transaction something that they do or fail at. A leg that is lost ends it.
+func (s *session) tellAll(sql string) *pgerr.Error {
+	var failure *pgerr.Error
+	legs, lost := s.allLegs(), false
+	for i, a := range s.tellLegs(legs, always(sql)) {
+		if refused := a.refusal(legs[i]); failure == nil {
+			failure = refused
+		}
+		lost = lost || a.err != nil
+	}
+	if lost {
+		s.endWithLeg()
+	}
+	return failure
 }
 
 // runDetached is runLocal for a session without a backend.
@@ -84,6 +158,11 @@ func (s *session) runDetached(st *plan.Statement, text func() string) (done bool
 		return s.resetLocal(st, text())
 	case plan.DiscardAll:
 		return s.discardAll()
+	case plan.SetConstraints:
+		if s.tx.open {
+			s.tx.script.add(constraintsLine(st))
+			return true, st.Name, nil
+		}
 	default: // a server's business
 	}
 	return false, "", nil
@@ -109,9 +188,9 @@ func (s *session) endLocal(st *plan.Statement) (done bool, tag string, refused *
 	}
 	if !s.tx.open {
 		if st.Transaction.Chain {
-			return false, "", pgerr.New(pgerr.NoActiveTransaction, "%s AND CHAIN can only be used in transaction blocks", tag)
+			return false, "", errNoBlockToChain(tag)
 		}
-		s.addLocal(wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.NoActiveTransaction, "there is no transaction in progress")))
+		s.addLocal(noBlockWarning)
 		return true, tag, nil
 	}
 	if tag == "COMMIT" {
@@ -129,12 +208,22 @@ func (s *session) endLocal(st *plan.Statement) (done bool, tag string, refused *
 	return true, tag, nil
 }
 
+var noBlockWarning = wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.NoActiveTransaction, "there is no transaction in progress"))
+
+func errNoBlockToChain(command string) *pgerr.Error {
+	return pgerr.New(pgerr.NoActiveTransaction, "%s AND CHAIN can only be used in transaction blocks", command)
+}
+
 // savepointCommands are the commands as PostgreSQL calls them in errors.
 var savepointCommands = map[plan.Command]string{plan.Savepoint: "SAVEPOINT", plan.ReleaseSavepoint: "RELEASE SAVEPOINT", plan.RollbackTo: "ROLLBACK TO SAVEPOINT"}
 
+func errNoBlock(st *plan.Statement) *pgerr.Error {
+	return pgerr.New(pgerr.NoActiveTransaction, "%s can only be used in transaction blocks", savepointCommands[st.Command])
+}
+
 func (s *session) savepointLocal(st *plan.Statement) (done bool, tag string, refused *pgerr.Error) {
 	if !s.tx.open {
-		return false, "", pgerr.New(pgerr.NoActiveTransaction, "%s can only be used in transaction blocks", savepointCommands[st.Command])
+		return false, "", errNoBlock(st)
 	}
 	name, found := st.Transaction.Savepoint, true
 	switch st.Command {
@@ -295,6 +384,7 @@ func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {
 	clear(s.statements)
 	s.unnamed = nil
 	clear(s.temporary)
+	s.told.forget()
 	s.settings = s.base
 	s.poolMode, s.shardKey = s.firstMode, ""
 	s.contextChanged()

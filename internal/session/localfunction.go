@@ -14,6 +14,9 @@ func (s *session) callOwn(call Call) (*string, *pgerr.Error) {
 	if call.Function == "shard_local_function" {
 		return s.declareLocal(call)
 	}
+	if refused := s.mayRollOut(call.Function); refused != nil {
+		return nil, refused
+	}
 	return s.server.config.Virtual.Call(s.ctx, call)
 }
 

@@ -88,6 +88,11 @@ type worldConfig struct {
 	unsharded bool
 	// setUp runs on every server.
 	setUp []string
+	// tables are declared besides orders and countries; onShards runs on each shard of that number before they are.
+	tables   []topology.TableSpec
+	onShards func(number int) []string
+	// keyspaces has, by name, the key's type of each keyspace besides main.
+	keyspaces map[string]string
 	// moved gives the router another map than the catalogue has.
 	moved func(*topology.Map) *topology.Map
 }
@@ -124,13 +129,23 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	if c.unsharded {
 		tables = nil
 	}
-	w.makeMap(t, tables)
+	tables = append(tables, c.tables...)
+	for i, server := range w.shards {
+		if c.onShards == nil {
+			break
+		}
+		conn := connectTo(t, server.Addr())
+		for _, sql := range c.onShards(i + 1) {
+			execute(t, conn, sql)
+		}
+	}
+	w.makeMap(t, tables, c.keyspaces)
 	w.startRouter(t, c)
 	return w
 }
 
 // makeMap adds the shards, a keyspace by hash and the tables, and lets the shards record it.
-func (w *world) makeMap(t testing.TB, tables []topology.TableSpec) {
+func (w *world) makeMap(t testing.TB, tables []topology.TableSpec, keyspaces map[string]string) {
 	t.Helper()
 	w.m = must[*topology.Map](t)(topology.New(clusterID))
 	conns := make([]*pgx.Conn, len(w.shards))
@@ -144,12 +159,10 @@ func (w *world) makeMap(t testing.TB, tables []topology.TableSpec) {
 		}
 		w.m = must[*topology.Map](t)(w.m.Next(topology.AddShard(specOf(i, server))))
 	}
-	keyspace := topology.NewKeyspaceSpec("main", topology.ByHash, 42, "bigint")
-	var err error
-	if keyspace.Ranges, keyspace.Assignment, err = w.m.Assign(topology.Assignment{Algorithm: "even"}); err != nil {
-		t.Fatal(err)
+	changes := []topology.Change{w.byHash(t, "main", "bigint")}
+	for name, keyType := range keyspaces {
+		changes = append(changes, w.byHash(t, name, keyType))
 	}
-	changes := []topology.Change{topology.CreateKeyspace(keyspace)}
 	for _, spec := range tables {
 		changes = append(changes, topology.SetTable(spec))
 	}
@@ -159,6 +172,17 @@ func (w *world) makeMap(t testing.TB, tables []topology.TableSpec) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// byHash makes a keyspace of which every shard has an equal share.
+func (w *world) byHash(t testing.TB, name, keyType string) topology.Change {
+	t.Helper()
+	keyspace := topology.NewKeyspaceSpec(name, topology.ByHash, 42, keyType)
+	var err error
+	if keyspace.Ranges, keyspace.Assignment, err = w.m.Assign(topology.Assignment{Algorithm: "even"}); err != nil {
+		t.Fatal(err)
+	}
+	return topology.CreateKeyspace(keyspace)
 }
 
 func (w *world) startRouter(t testing.TB, c worldConfig) {

@@ -1,21 +1,25 @@
 package session
 
 import (
+	"crypto/rand"
 	"fmt"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/placement/key"
 )
 
 // numberRows writes numbers into the rows of an INSERT into a reference table, where it leaves them to sequences: every copy of a row has to
-// have the same. The home shard's sequences give them, and as with any sequence nobody gives them back.
+// have the same. The home shard's sequences give them, and as with any sequence nobody gives them back. Into those of a sharded table it
+// writes the keys that the router draws.
 func (s *session) numberRows(st *plan.Statement, src source) ([]edit, *pgerr.Error) {
 	found, ok := findRows(src.wholeText(), s.standardConforming(), st.Route.ValuesAt)
 	if !ok || len(found.rows) == 0 || found.columnsEnd < 0 {
-		return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of INSERT into reference table %s is not supported", st.Route.Table).
-			WithDetail("It leaves numbers to a sequence, and where they have to be written cannot be told.").WithHint("Write VALUES right behind the list of columns.")
+		return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of INSERT into %s is not supported", st.Route.Table).
+			WithDetail("It leaves numbers or keys to the router, and where they have to be written cannot be told.").WithHint("Write VALUES right behind the list of columns.")
 	}
 	edits := make([]edit, len(found.rows)+1)
 	edits[0] = edit{start: found.columnsEnd, end: found.columnsEnd}
@@ -23,10 +27,15 @@ func (s *session) numberRows(st *plan.Statement, src source) ([]edit, *pgerr.Err
 		edits[i+1] = edit{start: row.end - 1, end: row.end - 1}
 	}
 	for _, number := range st.Route.Numbers {
+		if number.Sequence == "" {
+			refused := s.drawKeys(&st.Route, number.Column, edits)
+			return edits, refused
+		}
 		values, refused := s.nextNumbers(number.Sequence, len(found.rows))
 		if refused != nil {
 			return nil, refused
 		}
+		s.told.note(toldNumber{number: values[len(values)-1], sequence: number.Sequence})
 		edits[0].by += ", " + sqltext.QuoteIdentifier(number.Column)
 		for i, value := range values {
 			edits[i+1].by += ", " + value
@@ -35,16 +44,45 @@ func (s *session) numberRows(st *plan.Statement, src source) ([]edit, *pgerr.Err
 	return edits, nil
 }
 
+// maxKeyDraws is how many keys are drawn for one that belongs on a shard.
+const maxKeyDraws = 1_000_000
+
+// drawKeys writes a random UUID into each row that belongs on the shard which the statement goes to. The first edit is that of the columns.
+func (s *session) drawKeys(route *plan.Route, column string, edits []edit) *pgerr.Error {
+	keyspace := s.currentMap().Keyspace(route.Keyspace)
+	if keyspace == nil {
+		return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
+	}
+	edits[0].by += ", " + sqltext.QuoteIdentifier(column)
+	for i := range edits[1:] {
+		id, found := drawKey(keyspace, s.shardNow())
+		if !found {
+			return pgerr.New(pgerr.CannotConnectNow, "no key could be drawn that belongs on shard %q", s.shardName(s.shardNow())).
+				WithDetail("It owns too little of keyspace %q.", route.Keyspace).WithHint("Give the key a value.")
+		}
+		edits[i+1].by += ", '" + id + "'"
+	}
+	return nil
+}
+
+// drawKey draws one UUID of version 4, as gen_random_uuid does.
+func drawKey(keyspace *topology.Keyspace, shard int) (id string, found bool) {
+	for range maxKeyDraws {
+		var drawn [16]byte
+		_, _ = rand.Read(drawn[:]) // it never fails
+		drawn[6], drawn[8] = drawn[6]&0x0f|0x40, drawn[8]&0x3f|0x80
+		value := key.OfUUID(drawn)
+		if place, err := keyspace.Locate(value); err == nil && !place.Held && place.Shard.Number() == shard {
+			return value.String(), true
+		}
+	}
+	return "", false
+}
+
 // nextNumbers takes numbers from a sequence of the home shard: by the transaction's own backend, if it has one there.
 func (s *session) nextNumbers(sequence string, count int) ([]string, *pgerr.Error) {
 	sql := fmt.Sprintf("SELECT pg_catalog.nextval(%s) FROM pg_catalog.generate_series(1, %d)", sqltext.QuoteLiteral(sequence), count)
-	question := func() (answer, error) { return s.ask(sql) }
-	s.visitHome()
-	ask := func() (answer, *pgerr.Error) { return s.asideOn(s.home(), question) }
-	if s.mayAskInside() && s.backend.Shard() == s.home() {
-		ask = func() (answer, *pgerr.Error) { return s.inside("", question) }
-	}
-	a, refused := ask()
+	a, refused := s.askShard(s.home(), func() (answer, error) { return s.ask(sql) })
 	switch {
 	case refused != nil:
 		return nil, refused

@@ -19,19 +19,63 @@ type numbering struct {
 	epoch            uint64
 	types, relations map[uint32]uint32 // the shard's to the home shard's
 	back             map[uint32]uint32 // of types
+	// differ: some type has another number here than at home. containers are the types whose values may carry numbers, by theirs at home.
+	differ     bool
+	containers map[uint32]container
 }
 
 // numberings are those of all shards.
 type numberings struct {
-	mu       sync.RWMutex
-	byShard  map[int]*numbering
+	mu      sync.RWMutex
+	byShard map[int]*numbering
+	// fetching is held by the one who asks for them; failed counts how often a shard's could not be had.
 	fetching sync.Mutex
+	failed   map[int]int
 }
 
 func (n *numberings) get(shard int) *numbering {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.byShard[shard]
+}
+
+// isKnown says whether a shard's numbers are those of an epoch.
+func (n *numberings) isKnown(shard int, epoch uint64) bool {
+	known := n.get(shard)
+	return known != nil && known.epoch == epoch
+}
+
+func (n *numberings) failures(shard int) int {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.failed[shard]
+}
+
+func (n *numberings) fail(shard int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failed == nil {
+		n.failed = map[int]int{}
+	}
+	n.failed[shard]++
+}
+
+// takeTurn says whether it is the caller who asks for a shard's numbers, and has to unlock fetching after that. If somebody else is at it,
+// who waits has them when that one is done, or knows that they cannot be had.
+func (n *numberings) takeTurn(shard int, epoch uint64, waits bool) bool {
+	if n.fetching.TryLock() {
+		return true
+	}
+	if !waits {
+		return false
+	}
+	before := n.failures(shard)
+	n.fetching.Lock()
+	if n.isKnown(shard, epoch) || n.failures(shard) != before {
+		n.fetching.Unlock()
+		return false
+	}
+	return true
 }
 
 func (n *numberings) put(shard int, made *numbering) {
@@ -43,37 +87,45 @@ func (n *numberings) put(shard int, made *numbering) {
 	n.byShard[shard] = made
 }
 
-// numbersSQL lists what has a number of its own: types, and tables with their kin.
-const numbersSQL = `SELECT 't', t.oid, n.nspname, t.typname FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+// numbersSQL lists what has a number of its own: types, and tables with their kin. Of types it says what their values are built like, of
+// which type the bounds of ranges are, and what a domain is made of, whose values are like its own.
+const numbersSQL = `SELECT 't', t.oid, n.nspname, t.typname, CASE t.typsend WHEN 'pg_catalog.array_send'::pg_catalog.regproc THEN 'a'
+		WHEN 'pg_catalog.record_send'::pg_catalog.regproc THEN 'c' WHEN 'pg_catalog.range_send'::pg_catalog.regproc THEN 'r'
+		WHEN 'pg_catalog.multirange_send'::pg_catalog.regproc THEN 'm' ELSE '' END, coalesce(r.rngsubtype, 0), t.typbasetype
+	FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace LEFT JOIN pg_catalog.pg_range r ON t.oid IN (r.rngtypid, r.rngmultitypid)
 	WHERE t.oid >= 16384 AND n.nspname NOT LIKE 'pg\_%'
-	UNION ALL SELECT 'r', c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	UNION ALL SELECT 'r', c.oid, n.nspname, c.relname, '', 0, 0 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 	WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT LIKE 'pg\_%'`
 
-// learnNumbers makes sure that the numbers of a shard are known before it is used. If they cannot be had, those from before are used on.
+// learnNumbers makes sure that the numbers of a shard are known before it is used. If they cannot be had, those from before are used on. A
+// statement that goes on to more shards learns them before it takes a backend there.
 func (s *session) learnNumbers(shard int) {
 	home := s.home()
 	if shard == home || s.isAside || s.currentMap().ShardCount() < 2 {
 		return
 	}
 	epoch := s.server.epoch.Load() + s.server.planner.catalog.Epoch()
-	if known := s.server.numbers.get(shard); known != nil && known.epoch == epoch {
+	if s.server.numbers.isKnown(shard, epoch) {
 		return
 	}
-	if !s.server.numbers.fetching.TryLock() {
-		return // somebody else is at it, and the next statement has them
+	// Who has a backend must not wait for one who waits for a backend.
+	if waits := s.backend == nil && !s.isSpread(); !s.server.numbers.takeTurn(shard, epoch, waits) {
+		return
 	}
 	defer s.server.numbers.fetching.Unlock()
 	names := func(number int) (answer, *pgerr.Error) {
-		return s.asideOn(number, func() (answer, error) { return s.ask(numbersSQL) })
+		return s.askShard(number, func() (answer, error) { return s.ask(numbersSQL) })
 	}
 	s.unheard = true
 	defer func() { s.unheard = false }()
 	there, refused := names(shard)
 	if refused != nil || there.failure != nil {
+		s.server.numbers.fail(shard)
 		return
 	}
 	here, refused := names(home)
 	if refused != nil || here.failure != nil {
+		s.server.numbers.fail(shard)
 		return
 	}
 	s.server.numbers.put(shard, newNumbering(epoch, there.rows, here.rows))
@@ -87,21 +139,38 @@ func newNumbering(epoch uint64, there, here [][]string) *numbering {
 		n, _ := strconv.ParseUint(text, 10, 32)
 		return uint32(n)
 	}
+	n := &numbering{epoch: epoch, types: map[uint32]uint32{}, relations: map[uint32]uint32{}, back: map[uint32]uint32{}, containers: map[uint32]container{}}
+	bases := map[uint32]uint32{}
 	for _, row := range here {
-		atHome[name{row[0], row[2], row[3]}] = number(row[1])
+		oid := number(row[1])
+		atHome[name{row[0], row[2], row[3]}] = oid
+		if row[4] != "" {
+			n.containers[oid], bases[oid] = container{shape(row[4][0]), number(row[5])}, number(row[6])
+		}
 	}
-	n := &numbering{epoch: epoch, types: map[uint32]uint32{}, relations: map[uint32]uint32{}, back: map[uint32]uint32{}}
+	n.settleDomains(bases)
 	for _, row := range there {
 		home, known := atHome[name{row[0], row[2], row[3]}]
 		switch {
 		case !known:
 		case row[0] == "t":
 			n.types[number(row[1])], n.back[home] = home, number(row[1])
+			n.differ = n.differ || home != number(row[1])
 		default:
 			n.relations[number(row[1])] = home
 		}
 	}
 	return n
+}
+
+// settleDomains gives domains of ranges the bounds' type of what they are made of.
+func (n *numbering) settleDomains(bases map[uint32]uint32) {
+	for oid, c := range n.containers {
+		for base := bases[oid]; base != 0 && c.of == 0; base = bases[base] {
+			c.of = n.containers[base].of
+		}
+		n.containers[oid] = c
+	}
 }
 
 // replace puts another number into four bytes of a message, if it is one of a user's.

@@ -1,7 +1,9 @@
 package session
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -53,4 +55,34 @@ func TestNumbersAreTheHomeShards(t *testing.T) {
 		t.Errorf("from both shards:\n%s", said)
 	}
 	w.settled(t)
+}
+
+// TestNumbersAreThereForAllWhoCome: those who come while somebody asks for a shard's numbers wait for them.
+func TestNumbersAreThereForAllWhoCome(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	execute(t, w.onShard(t, 2), "CREATE TYPE other AS (a int); CREATE TYPE another AS ENUM ('x')") // so that numbers differ
+	client := w.client(t)
+	const many = 8
+	clients := make([]*rawClient, many)
+	for i := range clients {
+		clients[i] = dialRaw(t, w.address, nil)
+	}
+	for round := range 5 {
+		name := fmt.Sprintf("mood%d", round)
+		execute(t, client, "CREATE TYPE "+name+" AS ENUM ('fine', 'sad')")
+		want := fmt.Sprintf("columns how:%d:4:-1:0", one[uint32](t, w.onShard(t, 1), "SELECT $1::regtype::oid", name))
+		said := make([][]string, many)
+		var all sync.WaitGroup
+		for i, c := range clients {
+			all.Go(func() {
+				said[i] = c.query(fmt.Sprintf("SELECT NULL::%s AS how FROM orders WHERE id = %d", name, w.key(t, 2, 0)))
+			})
+		}
+		all.Wait()
+		for i := range said {
+			if said[i][0] != want {
+				t.Errorf("round %d: %s, want %s", round, said[i][0], want)
+			}
+		}
+	}
 }

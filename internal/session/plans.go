@@ -284,6 +284,7 @@ func (s *session) planContext() (plan.Context, *pgerr.Error) {
 	return plan.Context{
 		SearchPath: s.visiblePath, PathIsLocal: s.pathChanged(), Temporary: func(name string) bool { return s.temporary[name] },
 		Literals: s.scan.Literals, Map: m, Home: home.Name(), Dumps: s.dumps(), HintShard: s.hint, HintKey: s.shardKey != "",
+		Dropped: s.hasDropped,
 	}, nil
 }
 
@@ -310,6 +311,7 @@ func (s *session) refreshContext() {
 	key = append(key, strings.Join(path, "\x00")...)
 	key = append(key, "\x00"+s.currentRole()...)
 	s.refreshReading()
+	s.triggersOff = switchesOff(s.effective()) && hasGuards(view.m)
 	if !s.standardConforming() {
 		key = append(key, "\x00escapes"...)
 	}
@@ -498,5 +500,5 @@ func ofSchemas(m *topology.Map) []*topology.Keyspace {
 }
 
 func sameTable(a, b topology.TableSpec) bool {
-	return a.Kind == b.Kind && a.Keyspace == b.Keyspace && a.Shard == b.Shard && slices.Equal(a.Key, b.Key)
+	return a.Kind == b.Kind && a.Keyspace == b.Keyspace && a.Shard == b.Shard && slices.Equal(a.Key, b.Key) && slices.Equal(a.IDs, b.IDs) && slices.Equal(a.MadeKeys, b.MadeKeys)
 }

@@ -28,6 +28,9 @@ func (s *session) receive() error {
 	s.relayed = 0
 	s.giveLocal()
 	for s.head < len(s.expects) {
+		if err := s.syncNow(); err != nil {
+			return s.lost(err)
+		}
 		n, err := s.backend.Conn().Read(buf[filled:])
 		if n == 0 && err != nil {
 			return s.lostReply(err)
@@ -41,13 +44,14 @@ func (s *session) receive() error {
 		if filled == len(buf) { // a message that must be seen whole is longer
 			buf = append(buf, make([]byte, len(buf))...)
 		}
-		if s.copying {
-			if s.gather != nil {
-				return errAwaitsData
-			}
+		switch {
+		case !s.copying:
+		case s.gather == nil:
 			if err := s.copyIn(); err != nil {
 				return err
 			}
+		case filled == 0: // or it has more to say
+			return errAwaitsData
 		}
 	}
 	if filled > 0 && s.backend != nil {
@@ -71,7 +75,7 @@ func (s *session) digest(chunk []byte) (taken int, err error) {
 			return 0, s.broken(chunk[from:at], fmt.Errorf("%w: %w", errDesync, err))
 		}
 		rest := len(chunk) - at
-		if size == 0 || size > rest && (mustBeWhole(kind) || kind == wire.RespRowDescription && s.learnsColumns() || s.explaining || s.gather != nil && s.gather.wants(kind)) {
+		if size == 0 || size > rest && (mustBeWhole(kind) || kind == wire.RespRowDescription && s.learnsColumns() || s.explaining || s.gather != nil && s.gather.wants(kind) || (kind == wire.RespDataRow || kind == wire.RespCopyData) && s.looksInto()) {
 			break
 		}
 		message := chunk[at:min(at+size, len(chunk))]
@@ -167,9 +171,32 @@ func (s *session) reply(kind byte, message []byte) (show bool, err error) {
 	}
 	e := &s.expects[s.head]
 	switch kind {
+	case wire.RespNotice:
+		if s.takeTold(e, message) {
+			return false, nil
+		}
 	case wire.RespRowDescription:
 		if n := s.numbering(); n != nil {
 			n.describeColumns(message)
+		}
+		if err := s.noteResults(e, message); err != nil {
+			return false, err
+		}
+	case wire.RespNoData:
+		if err := s.noteResults(e, nil); err != nil {
+			return false, err
+		}
+	case wire.RespCopyData:
+		if s.looksInto() {
+			if err := s.exchangeCopied(s.ops[e.op].carried.types, message); err != nil {
+				return false, err
+			}
+		}
+	case wire.RespDataRow:
+		if s.looksInto() {
+			if err := s.exchangeRow(s.ops[e.op].carried.types, message); err != nil {
+				return false, err
+			}
 		}
 	case wire.RespParameterDescription:
 		if n := s.numbering(); n != nil {
@@ -230,19 +257,9 @@ func (s *session) replyOne(e *expect, kind byte, message []byte) (show bool, err
 		return !e.hidden, nil
 	case wire.RespCopyIn:
 		s.copying = true
-		s.forgetSync()
 		return !e.hidden, nil
 	default:
 		return false, fmt.Errorf("%w: message %q", errDesync, kind)
-	}
-}
-
-// forgetSync: a server that waits for COPY data passes over a Sync that came with the statement, and waits for another one
-// after the data.
-func (s *session) forgetSync() {
-	if last := len(s.expects) - 1; last > s.head && s.expects[last].kind == expectSync {
-		s.expects = s.expects[:last]
-		s.ops = s.ops[:len(s.ops)-1]
 	}
 }
 
@@ -297,7 +314,7 @@ func (s *session) replyReady(e *expect, message []byte) (show bool, err error) {
 		return false, nil
 	}
 	s.unsynced = false
-	if s.inText && s.status != statusIdle {
+	if (s.inText || s.tx.implicit) && s.status != statusIdle {
 		return false, nil
 	}
 	if s.beside != nil {
@@ -326,6 +343,10 @@ func (s *session) replyComplete(e *expect, kind byte, message []byte) (show bool
 		s.instead = wire.AppendCommandComplete(s.instead, tag)
 		show = false
 	}
+	if !e.hidden && s.endsQuery(e) && s.commitsAfter() {
+		s.keepTag(message)
+		show = false
+	}
 	if e.prepared != nil {
 		e.prepared.confirmed = true
 	}
@@ -350,8 +371,9 @@ func (s *session) completed(e *expect, kind byte, message []byte) {
 	if kind == wire.RespCommandComplete {
 		tag, _ = wire.DecodeCommandComplete(wire.Body(message))
 	}
-	if p, _ := s.ran(e); p != nil {
+	if p, st := s.ran(e); p != nil {
 		s.observe(p, wire.CommandRows(tag), false)
+		s.noteRun(st)
 	}
 	if len(s.log.changes) > 0 && string(tag) == "PREPARE TRANSACTION" { // it ends the block as COMMIT does, for the session
 		s.keepSettings()
@@ -425,23 +447,29 @@ func (s *session) showError(e *expect, fields wire.Fields) (show bool, err error
 
 // originalPlace is where a place of the text that a server has seen was in the client's.
 func (s *session) originalPlace(e *expect, position int) int {
+	if position == 0 {
+		return 0
+	}
 	var edited []byte
 	var edits []edit
 	switch {
+	case e.parsed != nil:
+		edited, edits = []byte(e.parsed.text), e.parsed.edits
 	case e.op >= 0 && s.ops[e.op].parts != nil:
 		p := &s.ops[e.op].parts[s.gather.at]
+		if p.elsewhere {
+			return 0
+		}
 		if edited, edits = p.data, p.edits; p.statement != nil {
 			edited = []byte(p.statement.text)
 		}
 	case e.op >= 0:
 		edited, edits = s.ops[e.op].data, s.ops[e.op].edits
-	case e.parsed != nil:
-		edited, edits = []byte(e.parsed.text), e.parsed.edits
 	}
-	if len(edits) == 0 || position == 0 {
-		return position
+	if len(edits) > 0 {
+		position = originalPosition(edited, edits, position)
 	}
-	return originalPosition(edited, edits, position)
+	return s.textBefore + position
 }
 
 func isFatal(f wire.Fields) bool {
@@ -510,6 +538,7 @@ func (s *session) failed(e *expect) {
 	p, st := s.ran(e)
 	if p != nil {
 		s.observe(p, 0, true)
+		s.noteFailed(st)
 		if st != nil && (st.Pin != "" || st.Taints || s.ops[e.op].inner != nil) {
 			s.state.tainted = true // it may have come far enough to leave something that no roll-back takes away
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
@@ -40,6 +41,12 @@ type Call struct {
 	// SearchPath is where names without schema are looked up.
 	SearchPath []string
 	Arguments  []Argument
+	// OnShard runs work on a shard, by its number, over a connection of the client's own that is in no transaction.
+	OnShard func(number int, work func(shard.Asker) error) error
+	// Meanwhile tells the client something while work is under way on a shard. It may be called from another goroutine than that work.
+	Meanwhile func(string)
+	// Notice tells the client something before the call has ended. It may be called from one goroutine at a time.
+	Notice func(string)
 }
 
 // Argument is one argument of a call: its name, empty if it was given by position, and its text, nil for NULL.
@@ -72,17 +79,32 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 	case plan.ShowVariable:
 		if showsOurs(st) {
 			o.retag("SHOW")
-			return []edit{{start: st.Start, end: st.End, by: s.showOurs(st.Settings[0].Name)}}, nil
+			at := span{st.Start, st.End}
+			if o.original == nil { // it is alone in its text
+				at = s.spanOf(src.wholeText())
+			}
+			return []edit{{start: at.start, end: at.end, by: s.showOurs(st.Settings[0].Name)}}, nil
 		}
 	default: // as the client wrote it, but for the router's own views and functions
 	}
+	edits := s.replaceNumberCalls(st)
 	if len(st.Route.Numbers) > 0 {
-		return s.numberRows(st, src)
+		numbered, refused := s.numberRows(st, src)
+		if refused != nil {
+			return nil, refused
+		}
+		edits = append(edits, numbered...)
+		slices.SortStableFunc(edits, func(a, b edit) int { return a.start - b.start })
 	}
 	if len(st.Virtual) > 0 {
-		return s.answerVirtual(st, src, false)
+		answers, refused := s.answerVirtual(st, src, false)
+		if refused != nil {
+			return nil, refused
+		}
+		edits = append(edits, answers...)
+		slices.SortStableFunc(edits, func(a, b edit) int { return a.start - b.start })
 	}
-	return nil, nil
+	return edits, nil
 }
 
 func (s *session) showOurs(name string) string {
@@ -108,6 +130,7 @@ func (s *session) rewritePrepare(st *plan.Statement, o *op, src source) ([]edit,
 	made := &statement{
 		name: p.Name, text: string(text[p.BodyStart:p.BodyEnd]), serverName: fmt.Sprintf("cleave_sql_%d_%d", s.number, s.preparedCount),
 	}
+	s.noteReading(made)
 	made.sql = &sqlPrepared{types: p.TypesSQL, source: "PREPARE " + made.serverName + " " + p.TypesSQL + " AS " + made.text}
 	o.makes = append(o.makes, made)
 	return []edit{{start: p.NameStart, end: p.NameEnd, by: made.serverName}}, nil
@@ -166,12 +189,23 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 	if refused := s.planAside(prepared); refused != nil {
 		return noShard, refused
 	}
+	if refused := s.stillReads(prepared); refused != nil {
+		return noShard, refused
+	}
 	only := prepared.single()
 	if only == nil {
 		return s.home(), nil
 	}
 	if only.Refusal != nil {
 		return noShard, only.Refusal
+	}
+	if only.Route.Level == plan.AnyOwner && len(only.Route.Numbers) > 0 {
+		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of an INSERT whose keys the router draws is not supported").
+			WithHint("Send the INSERT itself, or prepare it by the protocol, as drivers do.")
+	}
+	if len(only.Numbers) > 0 {
+		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement that calls %s is not supported", only.Numbers[0].Function).
+			WithDetail("The router has to put another function in its place.").WithHint("Send the statement itself, or prepare it by the protocol, as drivers do.")
 	}
 	if len(only.Virtual) > 0 {
 		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement with the router's own views or functions is not supported")
@@ -180,7 +214,7 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 		return noShard, needsSession(only)
 	}
 	inner := source{statement: prepared, arguments: st.Prepared.Arguments, outer: &src}
-	if only.Route.Level == plan.Keyed {
+	if only.Route.Level == plan.Keyed || len(only.Route.Keys) > 0 {
 		var refused *pgerr.Error
 		if inner.types, refused = s.typesOfPrepared(prepared); refused != nil {
 			return noShard, refused
@@ -254,6 +288,9 @@ func (s *session) describable(st *statement, only *plan.Statement) (*statement, 
 	if len(only.Route.Numbers) > 0 {
 		return st, nil
 	}
+	if len(only.Virtual) == 0 && len(only.Numbers) > 0 {
+		return st, nil
+	}
 	if len(only.Virtual) == 0 {
 		return s.rewritten(st, only, source{statement: st})
 	}
@@ -293,8 +330,11 @@ func (s *session) answerVirtual(st *plan.Statement, src source, shapeOnly bool) 
 }
 
 func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Error) {
-	if catalogue := catalogWithoutOwn(v); catalogue != "" {
+	if catalogue := s.catalogWithoutOwn(v); catalogue != "" {
 		return catalogue, nil
+	}
+	if sequence, isSequence := strings.CutPrefix(v.Name, plan.SequencePrefix); isSequence {
+		return s.dumpedSequence(v, sequence, shapeOnly)
 	}
 	view, refused := s.viewOf(v.Name, shapeOnly)
 	if refused != nil {
@@ -375,7 +415,7 @@ func errInBlock(function string) *pgerr.Error {
 func isHarmless(name string) bool { return name == "shard_of" || name == "version" }
 
 func (s *session) callOf(v *plan.Virtual, src source) (Call, *pgerr.Error) {
-	call := Call{Function: v.Name, SearchPath: s.visiblePath}
+	call := Call{Function: v.Name, SearchPath: s.visiblePath, OnShard: s.onShard, Meanwhile: s.meanwhile, Notice: func(text string) { s.progress("%s", text) }}
 	if !isHarmless(v.Name) {
 		// Who may change something is for a server to say, not for what the session believes of itself.
 		a, refused := s.aside(func() (answer, error) { return s.ask("SELECT current_user") })

@@ -50,6 +50,14 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if st.NeedsSession && s.poolMode != SessionMode {
 		return needsSession(st)
 	}
+	if len(st.Numbers) > 0 {
+		if refused := s.knowNumbers(st, src); refused != nil {
+			return refused
+		}
+	}
+	if s.triggersOff && !st.Reads && (st.Command == plan.Pass || st.Command == plan.Execute) {
+		return triggersOff
+	}
 	if st.Pin == pinHold {
 		if refused := s.oneHolder(st, src); refused != nil {
 			return refused
@@ -90,24 +98,43 @@ func (s *session) shardNow() int {
 	return s.target
 }
 
-// spreadOver makes the shards that a statement wants the unit's. What the unit has so far is run first.
+// spreadOver makes the shards that a statement wants the unit's. What the unit has so far is run first, but for the statement's own Parse:
+// the shards hear of its text with its Bind.
 func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
+	last := len(s.ops) - 1
+	if last < 0 || s.ops[last].kind != opParse || s.ops[last].statement != src.statement {
+		return s.spreadAfter(st, src)
+	}
+	parse := s.ops[last]
+	s.ops = s.ops[:last]
+	refused := s.spreadAfter(st, src)
+	if refused == stepFailed { // it has not happened
+		s.undoParse(&parse)
+		return refused
+	}
+	parse.kind, parse.data = opLocal, parseComplete
+	s.ops = append(s.ops, parse)
+	return refused
+}
+
+// spreadAfter is spreadOver for what the unit has so far.
+func (s *session) spreadAfter(st *plan.Statement, src source) *pgerr.Error {
 	shards := slices.Clone(s.wanted)
 	rows := slices.Clone(s.rowShards)
-	for i := range s.ops { // the shards hear of its text with its Bind
-		if o := &s.ops[i]; o.kind == opParse && o.statement == src.statement {
-			o.kind, o.data = opLocal, parseComplete
-		}
-	}
-	if refused := s.mayDivide(st); refused != nil {
+	if refused := s.mayDivide(st, src); refused != nil {
 		return refused
 	}
 	if run := s.whatRuns(st); run.Route.Parts == plan.Copies && run.Route.Timed {
 		if refused := s.sameInTime(src); refused != nil {
 			return refused
 		}
+		if st.Command == plan.Execute {
+			if refused := s.sameInTime(source{statement: s.statements[st.Prepared.Name]}); refused != nil {
+				return refused
+			}
+		}
 	}
-	if refused := s.finishStep(); refused != nil {
+	if refused := s.goOn(); refused != nil {
 		return refused
 	}
 	if refused := s.maySpread(st); refused != nil {
@@ -117,6 +144,7 @@ func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
 		if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
 			return refused
 		}
+		s.learnNumbers(shard)
 	}
 	s.unload = nil
 	if st.Load != nil && st.Reads {
@@ -129,7 +157,11 @@ func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
 		}
 		s.loading = l
 	}
-	s.spreadTo, s.spreadParts, s.rowShards, s.rowOrder = shards, s.whatRuns(st).Route.Parts, rows, nil
+	limit, refused := s.rowLimit(st, src)
+	if refused != nil {
+		return refused
+	}
+	s.spreadTo, s.spreadParts, s.rowShards, s.rowOrder, s.spreadLimit = shards, s.whatRuns(st).Route.Parts, rows, nil, limit
 	if s.spreadParts == plan.Kept {
 		for _, shard := range rows {
 			s.rowOrder = append(s.rowOrder, slices.Index(shards, shard))
@@ -165,18 +197,20 @@ func (s *session) sameInTime(src source) *pgerr.Error {
 }
 
 // mayDivide refuses what cannot be run in parts.
-func (s *session) mayDivide(st *plan.Statement) *pgerr.Error {
+func (s *session) mayDivide(st *plan.Statement, src source) *pgerr.Error {
 	run := s.whatRuns(st)
 	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", st.Name)
 	switch {
 	case (st.Copy || run.Copy) && st.Load == nil:
 		return refusal.WithHint("Use one statement for each key.")
-	case st.Command == plan.Execute && run.Route.Parts == plan.ByRow:
+	case st.Command == plan.Execute && run.Route.Parts == plan.ByRow && (src.bind != nil || st.Name != "EXECUTE"):
 		return refusal.WithDetail("It runs an INSERT whose rows go to several shards.").WithHint("Send the INSERT itself, or prepare it by the protocol.")
 	case st.Command == plan.Execute && len(run.Route.Numbers) > 0:
 		return refusal.WithDetail("It runs an INSERT into a reference table whose rows are given numbers by the router.").WithHint("Send the INSERT itself, or prepare it by the protocol.")
 	case (run.Route.Parts == plan.ByRow || len(run.Route.Numbers) > 0) && len(run.Virtual) > 0:
 		return refusal.WithDetail("It calls a function of the router.")
+	case run.Route.Parts == plan.ByRow && len(run.Numbers) > 0:
+		return refusal.WithDetail("It calls %s, in whose place the router puts another function.", run.Numbers[0].Function).WithHint("Ask for the number first.")
 	case run.Pin != "" || len(run.Settings) > 0 || run.NeedsSession || run.Cursor:
 		return refusal.WithDetail("It leaves something in the session, which is on one shard.")
 	case st.Name == "DECLARE CURSOR":
@@ -250,6 +284,9 @@ func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
 	case plan.Anywhere:
 		return s.anywhere(st), nil
 	case plan.Home:
+		if st.Route.Parts == plan.Copies {
+			return s.whereCounted(st, src)
+		}
 		return s.home(), nil
 	case plan.OnShard:
 		shard := s.currentMap().Shard(st.Route.Shard)
@@ -261,6 +298,8 @@ func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
 		return s.byKey(&st.Route, src)
 	case plan.Several:
 		return s.several(st, src)
+	case plan.AnyOwner:
+		return s.madeBy(&st.Route)
 	case plan.Everywhere:
 		return s.everyShard()
 	default:
@@ -349,29 +388,55 @@ func (s *session) locate(keyspace *topology.Keyspace, route *plan.Route, values 
 	if err != nil {
 		return noShard, pgerr.New(pgerr.InternalError, "the key of %s could not be looked up", route.Table).WithDetail("%s", err)
 	}
-	if !place.Held || s.backend != nil {
-		return place.Shard.Number(), nil
+	if place.Held && s.backend == nil {
+		return s.locateLater(route, slices.Clone(values)) // or those of all statements would need memory of their own
 	}
-	deadline, cancel := context.WithTimeout(s.ctx, s.server.config.HoldTimeout)
+	return place.Shard.Number(), nil
+}
+
+// locateLater finds the key's shard when it is clear who that is.
+func (s *session) locateLater(route *plan.Route, values []key.Value) (shard int, refused *pgerr.Error) {
+	refused = s.awaitOwner(route, func(keyspace *topology.Keyspace) bool {
+		place, err := keyspace.Locate(values...)
+		if err != nil || place.Held {
+			return false
+		}
+		shard = place.Shard.Number()
+		return true
+	})
+	return shard, refused
+}
+
+// awaitOwner waits for a map in which the owner of something is not about to change.
+func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) bool) *pgerr.Error {
+	limited, end, refused := s.lockContext()
+	if refused != nil {
+		return refused
+	}
+	defer end()
+	deadline, cancel := context.WithTimeout(limited, s.server.config.HoldTimeout)
 	defer cancel()
 	for {
 		changed := s.server.config.MapChanged()
 		view := s.server.see()
 		if view.tables != s.tx.view.tables {
-			return noShard, tablesChanged
+			return tablesChanged
 		}
 		s.tx.view = view
-		keyspace = view.m.Keyspace(route.Keyspace)
+		keyspace := view.m.Keyspace(route.Keyspace)
 		if keyspace == nil {
-			return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
+			return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 		}
-		if place, err = keyspace.Locate(values...); err == nil && !place.Held {
-			return place.Shard.Number(), nil
+		if isFree(keyspace) {
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-deadline.Done():
-			return noShard, pgerr.New(pgerr.CannotConnectNow, "the rows of %s with this key are moving to another shard", route.Table).
+			if refused := s.interrupted(limited); refused != nil {
+				return refused
+			}
+			return pgerr.New(pgerr.CannotConnectNow, "the rows of %s with this key are moving to another shard", route.Table).
 				WithDetail("The router waited %s for the move to end.", s.server.config.HoldTimeout.Round(time.Second)).WithHint("Try again.")
 		}
 	}
@@ -475,6 +540,7 @@ func (s *session) paramTypes(st *statement) ([]uint32, *pgerr.Error) {
 		return nil, refused
 	}
 	if a.failure != nil { // the same that the statement itself would meet
+		s.failParse(st)
 		return nil, a.failure.PGError()
 	}
 	if a.params == nil {
@@ -491,21 +557,29 @@ func (s *session) argumentValue(part *plan.KeyPart, src source) (key.Value, bind
 	if number > len(src.arguments) {
 		return key.Value{}, binding.AnyShard, nil // every shard says that there are too few
 	}
-	argument := src.arguments[number-1]
 	inner := *part
-	inner.Operand = argument
-	if argument.CastOID != 0 && (number > len(src.types) || argument.CastOID != src.types[number-1]) {
-		return key.Value{}, 0, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE with a key that is cast to another type than its parameter's is not supported yet").
-			WithHint("Leave the cast out, or cast to the parameter's type.")
+	inner.Operand = src.arguments[number-1]
+	if inner.Operand.Kind == plan.IsNull || number > len(src.types) {
+		return s.keyValue(&inner, *src.outer)
 	}
-	if argument.CastOID == 0 && number <= len(src.types) && argument.Kind != plan.IsNull {
-		inner.Operand.CastOID, inner.Operand.CastMod = src.types[number-1], -1
-	}
-	if part.Operand.CastOID != 0 {
-		return key.Value{}, 0, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement that casts its key parameter is not supported yet")
+	// A value goes from the argument's type to the parameter's and from there to that of the statement's cast. What does not fit into one of
+	// them is an error wherever it is run, so one integer type stands for all.
+	for _, to := range []plan.Operand{{CastOID: src.types[number-1], CastMod: -1}, part.Operand} {
+		switch o := &inner.Operand; {
+		case to.CastOID == 0 || to.CastOID == o.CastOID && (to.CastMod < 0 || to.CastMod == o.CastMod):
+		case o.CastOID == 0 || isInteger(to.CastOID) && isInteger(o.CastOID) || to.CastOID == o.CastOID && o.CastMod < 0:
+			o.CastOID, o.CastMod = to.CastOID, to.CastMod
+		default:
+			return key.Value{}, 0, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE with a key that is cast to another type than its parameter's is not supported yet").
+				WithDetail("The router does not follow a key's value through several types.").
+				WithHint("Leave the casts out, or cast to the parameter's type.")
+		}
 	}
 	return s.keyValue(&inner, *src.outer)
 }
+
+// isInteger says whether a type is one of PostgreSQL's integers.
+func isInteger(oid uint32) bool { return oid == 20 || oid == 21 || oid == 23 }
 
 // classDataException begins the SQLSTATEs of values that a type does not have; cannotCoerce says that no value of the one type is one of
 // the other.
@@ -586,6 +660,16 @@ func (s *session) asideOn(shard int, question func() (answer, error)) (answer, *
 	return a, nil
 }
 
+// askShard asks a shard: the transaction's own backend, if it has one there and that is free, so that it does not wait for another.
+func (s *session) askShard(shard int, question func() (answer, error)) (answer, *pgerr.Error) {
+	defer s.visitEnds(s.backend)
+	s.visit(shard)
+	if s.mayAskInside() && s.backend.Shard() == shard {
+		return s.inside("", question)
+	}
+	return s.asideOn(shard, question)
+}
+
 // mayAskInside says whether the client's own backend can be asked something: it is in a transaction block that has not failed, and
 // between two units.
 func (s *session) mayAskInside() bool {
@@ -608,7 +692,7 @@ func (s *session) inside(more string, question func() (answer, error)) (answer, 
 	}
 	if err != nil {
 		s.drop(err.Error())
-		s.endLost(true)
+		s.endWithLeg()
 		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
 	}
 	return a, nil

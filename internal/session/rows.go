@@ -137,21 +137,32 @@ func (r *rowText) renumber(cut []edit) (edits []edit, numbers []int) {
 	return append(edits, cut[next:]...), numbers
 }
 
-// divideRows gives every shard of an INSERT its own rows.
-func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error {
-	text := src.wholeText()
-	found, ok := findRows(text, s.standardConforming(), st.Route.ValuesAt)
+// valuesOf finds the rows of an INSERT and notes the order of their shards; nil if no shard takes it, and any says why.
+func (s *session) valuesOf(text []byte, valuesAt int) (*rowText, *pgerr.Error) {
+	found, ok := findRows(text, s.standardConforming(), valuesAt)
 	if !ok || len(found.rows) != len(s.rowShards) {
-		return pgerr.New(pgerr.InternalError, "the rows of the INSERT could not be told apart").
+		return nil, pgerr.New(pgerr.InternalError, "the rows of the INSERT could not be told apart").
 			WithDetail("%d were planned, %d found.", len(s.rowShards), len(found.rows))
 	}
-	if found.uneven { // any shard says so
+	if found.uneven {
 		s.spreadTo, s.target = nil, s.anyOf(s.spreadTo)
-		return nil
+		return nil, nil
 	}
 	s.rowOrder = make([]int, len(s.rowShards))
 	for i, shard := range s.rowShards {
 		s.rowOrder[i] = slices.Index(s.spreadTo, shard)
+	}
+	return &found, nil
+}
+
+// divideRows gives every shard of an INSERT its own rows.
+func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error {
+	if st.Command == plan.Execute {
+		return s.divideExecuted(st, o, src)
+	}
+	found, refused := s.valuesOf(src.wholeText(), st.Route.ValuesAt)
+	if refused != nil || found == nil {
+		return refused
 	}
 	var types []uint32
 	var arrays *rowArrays
@@ -160,7 +171,7 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 		if types, refused = s.paramTypes(src.statement); refused != nil {
 			return refused
 		}
-		arrays = s.rowsAsArrays(&found, types, src)
+		arrays = s.rowsAsArrays(found, types, src)
 	}
 	for at := range s.spreadTo {
 		chosen := func(row int) bool { return s.rowOrder[row] == at }
@@ -168,7 +179,7 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 			o.parts = append(o.parts, arrays.part(chosen, src.bind))
 			continue
 		}
-		p, refused := s.rowPart(&found, found.without(chosen), types, src)
+		p, refused := s.rowPart(found, found.without(chosen), types, src)
 		if refused != nil {
 			return refused
 		}

@@ -37,6 +37,14 @@ func savepointLine(command plan.Command, name string) line {
 	}
 }
 
+// constraintsLine says when constraints are checked in the rest of the transaction.
+func constraintsLine(st *plan.Statement) line {
+	if st.Transaction.Deferred {
+		return line{sql: "SET CONSTRAINTS ALL DEFERRED"}
+	}
+	return line{sql: "SET CONSTRAINTS ALL IMMEDIATE"}
+}
+
 // script is what a shard has to be told, in order, to be where the others are. It holds nothing that a later line has made
 // pointless.
 type script []line
@@ -60,6 +68,10 @@ func (s script) at(savepoint string) int {
 		}
 	}
 	return -1
+}
+
+func (s script) hasSavepoint() bool {
+	return slices.ContainsFunc(s, func(l line) bool { return l.kind == lineSavepoint })
 }
 
 // release forgets a savepoint and all behind it; what was set since stays.

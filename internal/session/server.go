@@ -533,21 +533,24 @@ func (s *Server) cancelRequest(ctx context.Context, startup wire.Startup) {
 
 // canceller returns what cancels that which the session does now, nil if there is nothing.
 func (s *session) canceller(ctx context.Context) func() {
-	working := slices.Clone(s.working)
+	working, cancelLoad := slices.Clone(s.working), s.cancelLoad
 	if s.active != nil && !slices.Contains(working, s.active) {
 		working = append(working, s.active)
 	}
 	switch {
-	case len(working) > 0:
+	case s.waiting: // whatever backends it has do nothing meanwhile
+		return s.cancelWait
+	case len(working) > 0 || cancelLoad != nil:
 		return func() {
+			if cancelLoad != nil {
+				cancelLoad()
+			}
 			for _, backend := range working {
 				if err := backend.Cancel(ctx); err != nil {
 					s.server.config.Logger.Warn("a statement could not be cancelled", "shard", backend.ShardName(), "error", err)
 				}
 			}
 		}
-	case s.waiting:
-		return s.cancelWait
 	default:
 		return nil
 	}

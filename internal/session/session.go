@@ -62,6 +62,7 @@ type session struct {
 	encoding        string            // the client's
 	reading         binding.Session   // how values are read
 	conforming      bool              // a backslash in a string is just a backslash
+	triggersOff     bool              // the client has switched them off, when no table was declared yet
 	temporary       map[string]bool   // names of temporary relations
 	reported        map[string]string // parameters as the client was told
 	// reportedBefore are those from before the transaction; nil if none has changed.
@@ -76,6 +77,8 @@ type session struct {
 
 	inHand    byte // the kind of the message that is being handled
 	opsBefore int  // how many operations there were before it
+	// unparsed is the operation of a Parse, while what is rendered is not yet sure to parse its text; -1: none.
+	unparsed int
 
 	// The unit of work.
 	ops      []op
@@ -104,13 +107,17 @@ type session struct {
 	// spreadTo are the shards of the unit's operations if they concern several; spreadParts and rowOrder how these are divided.
 	spreadTo    []int
 	wanted      []int // scratch: the shards of one statement
+	placing     placing
+	told        toldNumbers
 	rowShards   []int // scratch: those of its keys, in their order
 	spreadParts plan.Parts
 	rowOrder    []int
+	spreadLimit int64   // how many rows the client gets at most, unlimited if there is no limit
 	syncing     bool    // the client has ended the unit
 	unload      *unload // the COPY TO that the unit is
 	loading     *load   // the COPY that the unit is, if its rows go to several shards
 	loaded      bool    // it has run, and the client has still to end the unit
+	cancelLoad  func()  // ends the COPY that runs, from outside; nil: none does
 	gather      *gather // what a statement on several shards has answered so far; nil: there is none
 	stepError   error   // why a step failed, if the session ends by it
 	// isolations remembers the level at which transactions begin, under these settings.
@@ -118,7 +125,11 @@ type session struct {
 	// inText: the statements of one text are run one by one, and the client hears that it may go on after the last.
 	inText bool
 	erred  bool // an error has been told since this was last false
-	pinned map[int]*pinned
+	// textGoesOn: the statement that runs is not the last of its text. lastTag is the tag of one that is, while the router commits.
+	textGoesOn bool
+	textBefore int // how many characters stand before it in the text
+	lastTag    []byte
+	pinned     map[int]*pinned
 	// using is what the session runs now, and used what its transaction has used before, for those who have to wait for it; unitPlans
 	// are the plans of the unit. holds are the tables that it keeps others off.
 	using     atomic.Pointer[planned]
@@ -188,6 +199,10 @@ type transaction struct {
 	dropped []topology.TableName
 	// defined is the last command in it that changed the schema, which nobody else sees yet; empty: none.
 	defined string
+	// taken are sequences from which its backend on the home shard has taken numbers, so that it knows the last of each; lastTaken: the
+	// last of all is among them.
+	taken     []string
+	lastTaken bool
 }
 
 // characterise takes what changes the kind of the transaction.
@@ -355,28 +370,41 @@ func (s *session) handle(kind byte, body []byte) error {
 	case wire.MsgCopyData, wire.MsgCopyDone, wire.MsgCopyFail:
 		return s.copyUnawaited(body)
 	case wire.MsgFunctionCall:
-		s.refuse(pgerr.New(pgerr.FeatureNotSupported, "the function call protocol is not supported").
+		return s.refuseQuery(pgerr.New(pgerr.FeatureNotSupported, "the function call protocol is not supported").
 			WithHint("Call the function in a SELECT."))
-		return s.sync()
 	default:
 		return s.sayGoodbye(pgerr.Fatal(pgerr.ProtocolViolation, "invalid frontend message type %d", kind))
 	}
 }
 
 // refuse answers the unit with an error of the router's own. Whatever the unit or the transaction has done on a backend is
-// undone there: the backend is made to fail in the same place.
-func (s *session) refuse(e *pgerr.Error) {
-	s.skipping, s.erred = true, true
-	if s.inServerTransaction() {
-		s.ops = append(s.ops, op{kind: opPoison, failure: e})
-		return
+// undone there: the backend is made to fail in the same place. One that the router itself ends on all its shards is only noted to have
+// failed, when what the unit has so far has run.
+func (s *session) refuse(e *pgerr.Error) error {
+	if e == stepFailed { // the client has been told
+		return s.stepError
 	}
-	if s.tx.open || s.isSpread() {
+	if s.isConducted() || len(s.spreadTo) > 0 {
+		if s.finishStep() != nil {
+			return s.stepError
+		}
+		s.spreadTo, s.loading, s.unload = nil, nil, nil // what is refused has not come to be a part of the unit
+	}
+	s.skipping, s.erred = true, true
+	if !s.isConducted() && s.inServerTransaction() {
+		s.ops = append(s.ops, op{kind: opPoison, failure: e})
+		return nil
+	}
+	if s.tx.open || s.isConducted() {
 		s.tx.failed = true
 	}
 	s.addLocal(wire.AppendError(nil, e))
 	s.server.countRefusal(e)
+	return nil
 }
+
+// isConducted says whether the router ends the transaction: it is on several shards, or the client did not begin it.
+func (s *session) isConducted() bool { return s.tx.implicit || s.isSpread() }
 
 // inServerTransaction says whether a backend has, or is about to get, work that an error must undo.
 func (s *session) inServerTransaction() bool {

@@ -8,6 +8,7 @@ import (
 	"github.com/cleavedb/cleave/internal/binding"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement"
 	"github.com/cleavedb/cleave/placement/key"
@@ -26,7 +27,7 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 	if keyspace == nil {
 		return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 	}
-	s.wanted, s.rowShards = s.wanted[:0], s.rowShards[:0]
+	s.wanted, s.rowShards, s.placing = s.wanted[:0], s.rowShards[:0], placing{}
 	for i := range route.Keys {
 		before := len(s.rowShards)
 		if refused := s.addKeys(keyspace, route, route.Keys[i], src); refused != nil {
@@ -41,6 +42,7 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 	if refused := s.addRanges(keyspace, route, src); refused != nil {
 		return noShard, refused
 	}
+	s.placeMade(keyspace)
 	slices.Sort(s.wanted)
 	switch {
 	case len(s.wanted) == 0:
@@ -48,7 +50,7 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 	case len(s.wanted) == 1:
 		return s.wanted[0], nil
 	case route.Parts == plan.Whole:
-		return noShard, undivided(route)
+		return noShard, s.placing.explained(undivided(route))
 	}
 	return severalShards, s.ownsAlone(keyspace, route)
 }
@@ -91,6 +93,13 @@ func (s *session) ownsAlone(keyspace *topology.Keyspace, route *plan.Route) *pge
 
 // addKeys adds the shards of one key, or of all that its lists stand for.
 func (s *session) addKeys(keyspace *topology.Keyspace, route *plan.Route, parts []plan.KeyPart, src source) *pgerr.Error {
+	switch {
+	case parts[0].Floor != 0:
+		return s.addID(keyspace, route, &parts[0], src)
+	case slices.ContainsFunc(parts, func(p plan.KeyPart) bool { return p.Operand.Kind == plan.IsDefault }):
+		s.rowShards = append(s.rowShards, noShard) // it is chosen when those of the others are known
+		return nil
+	}
 	choices := make([][]key.Value, len(parts))
 	count := 1
 	for i := range parts {
@@ -193,7 +202,9 @@ func (s *session) addPins(keyspace *topology.Keyspace) {
 // interval is what is between all bounds; empty if no key is.
 func (s *session) interval(bounds []plan.Bound, src source) (interval placement.KeyRange, empty bool, refused *pgerr.Error) {
 	for i := range bounds {
-		value, outcome, refused := s.keyValue(&bounds[i].Part, src)
+		part := bounds[i].Part
+		part.Ordered = true
+		value, outcome, refused := s.keyValue(&part, src)
 		if refused != nil || outcome != binding.Bound {
 			return interval, true, s.unbound(&bounds[i].Part, outcome, refused)
 		}
@@ -280,15 +291,14 @@ func (s *session) listValues(part *plan.KeyPart, src source) ([]key.Value, *pger
 			return nil, refused
 		case outcome == binding.Bound:
 			values = append(values, value.Clone())
-		case outcome == binding.AnyShard: // the array is wrong, and every shard says so
-			return nil, nil
-		}
+		} // else no row has such a key, or the array is wrong and every shard says so
 	}
 	return values, nil
 }
 
 func noArray(part *plan.KeyPart) *pgerr.Error {
 	return pgerr.New(pgerr.FeatureNotSupported, "this form of array for key column %q is not supported yet", part.Column).
+		WithDetail("The router takes it apart, since its elements may be on different shards.").
 		WithHint("Use an array of one dimension, as a parameter or a literal of the column's type, or IN (…).")
 }
 
@@ -308,8 +318,10 @@ func (s *session) elements(part *plan.KeyPart, src source) ([]binding.Param, *pg
 			return nil, noArray(part)
 		}
 		return textElements(part, value, elementTypes[operand.CastOID])
-	case operand.Kind != plan.FromParam || src.outer != nil:
+	case operand.Kind != plan.FromParam:
 		return nil, noArray(part)
+	case src.outer != nil:
+		return s.argumentElements(part, src)
 	}
 	if refused := s.takeParam(operand.Param, src); refused != nil {
 		return nil, refused
@@ -326,6 +338,34 @@ func (s *session) elements(part *plan.KeyPart, src source) ([]binding.Param, *pg
 		return nil, noArray(part)
 	}
 	return textElements(part, array.Value, element)
+}
+
+// argumentElements takes the array apart that EXECUTE gives a parameter.
+func (s *session) argumentElements(part *plan.KeyPart, src source) ([]binding.Param, *pgerr.Error) {
+	number := part.Operand.Param
+	if number > len(src.arguments) {
+		return nil, nil // every shard says that there are too few
+	}
+	array, argument := uint32(0), src.arguments[number-1]
+	if number <= len(src.types) {
+		array = src.types[number-1]
+	}
+	element := elementTypes[array]
+	switch {
+	case argument.Kind == plan.IsNull:
+		return nil, nil
+	case argument.Kind != plan.FromLiteral || element == 0, argument.CastOID != 0, part.Operand.CastOID != 0 && part.Operand.CastOID != array:
+		return nil, noArray(part)
+	}
+	scan, text, refused := src.outer.literals(s.standardConforming())
+	if refused != nil {
+		return nil, refused
+	}
+	value, readable := scan.Value(text, argument.Literal)
+	if !readable || scan.Literals[argument.Literal].Kind == sqltext.Integer || scan.Literals[argument.Literal].Kind == sqltext.Float {
+		return nil, noArray(part)
+	}
+	return textElements(part, value, element)
 }
 
 // binaryElements reads an array in binary format.

@@ -1,11 +1,11 @@
 package session
 
 import (
-	"slices"
 	"unicode/utf8"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -22,6 +22,7 @@ func (s *session) simpleQuery(body []byte) error {
 	}
 	s.unnamed = nil // as in PostgreSQL, a simple query ends the unnamed statement and portal
 	s.current = portal{}
+	s.lastTag = s.lastTag[:0]
 	return s.runText(text)
 }
 
@@ -53,7 +54,9 @@ func asError(err error) *pgerr.Error {
 
 // refuseQuery answers a simple query with an error.
 func (s *session) refuseQuery(e *pgerr.Error) error {
-	s.refuse(e)
+	if err := s.refuse(e); err != nil {
+		return err
+	}
 	return s.sync()
 }
 
@@ -65,47 +68,72 @@ func (s *session) emptyQuery() error {
 // oneStatement is the way of most simple queries.
 func (s *session) oneStatement(p *planned, text []byte) error {
 	st := &p.plan.Statements[0]
+	if s.takesNothing() && !endsFailure(st) {
+		return s.refuseQuery(inFailedTransaction)
+	}
 	if st.Refusal != nil {
 		return s.refuseQuery(st.Refusal)
 	}
-	if done, tag, refused := s.runLocal(st, string1(st, text)); refused != nil {
-		return s.refuseQuery(refused)
+	if done, tag, refused := s.runLocal(st, func() string { return string(s.withoutEnds(text)) }); refused != nil {
+		return s.refuseQuery(s.placed(refused, text))
 	} else if done {
-		s.addLocal(wire.AppendCommandComplete(nil, tag))
+		s.tellTag(tag)
 		return s.sync()
-	}
-	if s.takesNothing() {
-		return s.refuseQuery(inFailedTransaction)
 	}
 	o := op{kind: opQuery, data: text, planned: p}
 	if refused := s.prepareQuery(st, &o, source{scan: &s.scan, text: text}); refused != nil {
 		return s.refuseQuery(refused)
 	}
 	s.ops = append(s.ops, o)
-	if len(s.spreadTo) > 0 {
+	if len(s.spreadTo) > 0 || s.tx.implicit && !s.inText {
 		return s.sync()
 	}
 	return s.flush()
 }
 
-// takesNothing says whether the transaction has failed in a way that the server at hand does not know of.
-func (s *session) takesNothing() bool {
-	return s.currentStatus() == statusFailed && (s.backend == nil || s.isSpread())
+// placed gives an error whose place is one in the only statement of a text that in the client's text.
+func (s *session) placed(refused *pgerr.Error, text []byte) *pgerr.Error {
+	if refused.Position == 0 {
+		return refused
+	}
+	return refused.At(s.textBefore + utf8.RuneCount(text[:s.spanOf(text).start]) + refused.Position)
 }
 
-// string1 is the text of one statement; most have a text for themselves, and the commands that need it are few.
-func string1(st *plan.Statement, text []byte) func() string {
-	return func() string { return string(text[st.Start:st.End]) }
+// takesNothing says whether the transaction has failed, and nothing is under way that may end that.
+func (s *session) takesNothing() bool {
+	return s.currentStatus() == statusFailed && !s.unsynced && !s.needsServer()
+}
+
+// withoutEnds is the only statement of a text, without what stands before and behind it: comments, blanks, semicolons. Its plan does not
+// tell where that is: it may have been made for another text, with other comments and literals.
+func (s *session) withoutEnds(text []byte) []byte {
+	at := s.spanOf(text)
+	return text[at.start:at.end]
+}
+
+func (s *session) spanOf(text []byte) span {
+	at, begun := span{}, false
+	scanner := sqltext.NewScanner(text, s.standardConforming())
+	for token, more := scanner.Next(); more; token, more = scanner.Next() {
+		if token.Kind == sqltext.Punctuation && text[token.Start] == ';' {
+			continue
+		}
+		if !begun {
+			at.start, begun = token.Start, true
+		}
+		at.end = token.End
+	}
+	return at
 }
 
 // manyStatements runs several statements in one piece on one shard, as PostgreSQL does: in one implicit transaction.
 func (s *session) manyStatements(p *planned, text []byte) error {
-	if s.takesNothing() {
-		return s.manyAfterFailure(p, text)
+	if s.takesNothing() || s.tx.implicit || goesStepByStep(p.plan.Statements) {
+		return s.stepThrough(p, text)
 	}
 	o := op{kind: opQuery, data: text, original: text, planned: p}
 	for i := range p.plan.Statements {
-		if refused := cannotShare(&p.plan.Statements[i]); refused != nil {
+		if refused := p.plan.Statements[i].Refusal; refused != nil {
 			return s.refuseQuery(refused)
 		}
 	}
@@ -127,9 +155,8 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 		if refused != nil {
 			return s.refuseQuery(refused)
 		}
-		if o.inner != nil {
-			return s.refuseQuery(pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of this statement is not supported in a query string with several statements").
-				WithDetail("It leaves something in the session that the router has to note.").WithHint("Send it by itself."))
+		if o.inner != nil { // it leaves something in the session that has to be noted
+			return s.stepThrough(p, text)
 		}
 		o.edits = append(o.edits, more...)
 	}
@@ -138,42 +165,16 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 	return s.flush()
 }
 
-// manyAfterFailure is for a transaction that failed before it reached a shard: the session ends it, and the rest is a text of its own.
-func (s *session) manyAfterFailure(p *planned, text []byte) error {
-	first := &p.plan.Statements[0]
-	if first.Transaction.Chain || first.Command != plan.Commit && first.Command != plan.Rollback {
-		return s.refuseQuery(inFailedTransaction)
-	}
-	_, tag, refused := s.endLocal(first)
-	if refused != nil {
-		return s.refuseQuery(refused)
-	}
-	s.addLocal(wire.AppendCommandComplete(nil, tag))
-	return s.runText(text[p.plan.Statements[1].Start:])
-}
-
-// cannotShare refuses, in a text of several statements, those that the session itself has a part in.
-func cannotShare(st *plan.Statement) *pgerr.Error {
-	if st.Refusal != nil {
-		return st.Refusal
-	}
-	for i := range st.Virtual {
-		if v := &st.Virtual[i]; v.Function && !isHarmless(v.Name) {
-			return errInBlock(v.Name)
-		}
-	}
-	alone := []plan.Command{plan.Deallocate, plan.DiscardAll}
-	if !slices.Contains(alone, st.Command) && !setsOurs(st) {
-		return nil
-	}
-	return pgerr.New(pgerr.FeatureNotSupported, "%s is not supported in a query string with several statements", st.Name).
-		WithDetail("The router itself has a part in it.").WithHint("Send it by itself.")
-}
-
 // prepareQuery routes a statement and writes it as the shard is to see it.
 func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Error {
 	if refused := s.routeTo(st, src); refused != nil {
 		return refused
+	}
+	if st.Binary {
+		var refused *pgerr.Error
+		if o.carried, refused = s.carriedByCopy(st, src.text); refused != nil {
+			return refused
+		}
 	}
 	if o.explain = s.explain(st); o.explain != nil {
 		s.explaining = true

@@ -17,6 +17,8 @@ type part struct {
 	data      []byte
 	edits     []edit
 	statement *statement
+	// elsewhere: places in it are not places of the client's text.
+	elsewhere bool
 }
 
 // gather puts together what several shards answer to one statement.
@@ -34,9 +36,13 @@ type gather struct {
 	// returned are the rows of each shard, kept until their order is known.
 	returned [][][]byte
 	size     int
+	// lastTold are the sequences whose last number is known, see [toldNumbers].
+	lastTold []string
 	// unload is set for COPY TO; last is the place of the last shard.
 	unload *unload
 	last   int
+	// limit is how many rows the client gets at most, unlimited if there is no limit, given how many it has got.
+	limit, given int64
 	// failed: the client has been told of an error. lost: a leg is gone.
 	failed, lost bool
 }
@@ -53,7 +59,7 @@ func (g *gather) wants(kind byte) bool {
 func (s *session) flushSpread() error {
 	shards := s.spreadTo
 	s.gather = &gather{columns: map[int][]byte{}, parts: s.spreadParts, order: s.rowOrder, returned: make([][][]byte, len(shards))}
-	s.gather.unload, s.gather.last = s.unload, len(shards)-1
+	s.gather.unload, s.gather.last, s.gather.limit = s.unload, len(shards)-1, s.spreadLimit
 	defer func() { s.gather, s.spreadTo, s.loading, s.unload = nil, nil, nil, nil }()
 	if s.needsBlock() {
 		s.startBlock()
@@ -61,10 +67,7 @@ func (s *session) flushSpread() error {
 	if last := s.ops[len(s.ops)-1].kind; last != opQuery && last != opSync {
 		s.ops = append(s.ops, op{kind: opSync, hidden: true})
 	}
-	told, err := s.tellSpread(shards)
-	if err == nil {
-		err = s.hearSpread(shards[:told])
-	}
+	err := s.exchangeSpread(shards)
 	if err == nil {
 		err = s.runLoad(shards)
 	}
@@ -86,16 +89,38 @@ func (s *session) needsBlock() bool {
 	return slices.ContainsFunc(s.ops, func(o op) bool { return o.planned != nil && !o.planned.onlyReads() })
 }
 
-// tellSpread sends each shard its part, and returns how many could be told before one could not.
-func (s *session) tellSpread(shards []int) (told int, err error) {
-	for i, shard := range shards {
-		if s.backend != nil && s.backend.Shard() != shard {
+// exchangeSpread tells all shards their part and then hears them. Of copies the home shard's is changed first, and the others when that is
+// done: who is about to change the same rows waits there, and not on one shard for who waits on another.
+func (s *session) exchangeSpread(shards []int) error {
+	first := len(shards)
+	if s.spreadParts == plan.Copies && s.loading == nil {
+		first = 1
+	}
+	if err := s.exchangePart(shards, 0, first); err != nil || s.gather.failed {
+		return err
+	}
+	return s.exchangePart(shards, first, len(shards))
+}
+
+// exchangePart is exchangeSpread for the shards from one place to another.
+func (s *session) exchangePart(shards []int, from, to int) error {
+	told, err := s.tellSpread(shards[:to], from)
+	if err != nil {
+		return err
+	}
+	return s.hearSpread(shards[:told], from)
+}
+
+// tellSpread sends each shard from a place on its part, and returns how many could be told before one could not.
+func (s *session) tellSpread(shards []int, from int) (told int, err error) {
+	for i := from; i < len(shards); i++ {
+		if s.backend != nil && s.backend.Shard() != shards[i] {
 			s.setAside()
 		}
-		s.gather.at, s.target = i, shard
+		s.gather.at, s.target = i, shards[i]
 		err := s.send()
 		if refused := refusalIn(err); refused != nil && refused.Severity != pgerr.SeverityFatal {
-			s.gather.fail(s, refused)
+			s.gather.failNow(s, refused)
 			return i, nil
 		}
 		if errors.Is(err, errLegLost) {
@@ -108,15 +133,15 @@ func (s *session) tellSpread(shards []int) (told int, err error) {
 	return len(shards), nil
 }
 
-// hearSpread reads what the shards answer.
-func (s *session) hearSpread(shards []int) error {
+// hearSpread reads what the shards from a place on answer.
+func (s *session) hearSpread(shards []int, from int) error {
 	if s.backend != nil {
 		s.setAside()
 	}
-	s.workOn(shards)
+	s.workOn(shards[from:])
 	defer s.setWorking(nil)
-	for i, shard := range shards {
-		s.gather.at = i
+	for i, shard := range shards[from:] {
+		s.gather.at = from + i
 		s.resume(s.legs[shard])
 		if err := s.receive(); err != nil && !errors.Is(err, errLegLost) && !errors.Is(err, errAwaitsData) {
 			return err
@@ -146,6 +171,8 @@ func (s *session) runLoad(shards []int) error {
 		return (&load{s: s}).abandon(waiting)
 	}
 	s.loaded = s.syncing && !s.endsWithQuery()
+	s.setCancelLoad(s.loading.cancel) // the client may ask for it as soon as it is told to send rows
+	defer s.setCancelLoad(nil)
 	if err := s.write(); err != nil {
 		return err
 	}
@@ -167,7 +194,7 @@ func (s *session) endGather() {
 	if !g.failed {
 		s.giveReturned(g)
 		if g.done {
-			s.out = wire.AppendCommandComplete(s.out, g.wholeTag())
+			s.tellGathered(g.wholeTag())
 		}
 	}
 	switch {
@@ -211,8 +238,11 @@ func (s *session) giveReturned(g *gather) {
 
 // wholeTag is the command's tag with the counts of all shards.
 func (g *gather) wholeTag() string {
-	if g.rows < 0 {
+	switch {
+	case g.rows < 0:
 		return g.tag
+	case g.limit != unlimited:
+		return g.tag + " " + strconv.FormatInt(min(g.rows, g.limit), 10)
 	}
 	return g.tag + " " + strconv.FormatInt(g.rows, 10)
 }
@@ -243,15 +273,20 @@ func (g *gather) complete(tag string) *pgerr.Error {
 var movesRow = pgerr.New(pgerr.FeatureNotSupported, "moving a row to another shard is not supported yet").
 	WithDetail("The statement gives a row a key that is on another shard.").WithHint("Delete the row and insert it again.")
 
-// fail tells the client of the first error; what follows from it need not be told.
+// fail tells the client of the first error, in the place of the message that is looked at; what follows from it need not be told.
 func (g *gather) fail(s *session, e *pgerr.Error) {
 	if !g.failed {
 		s.instead = wire.AppendError(s.instead, e)
-		s.out = append(s.out, s.instead...)
-		s.instead = s.instead[:0]
 		s.server.countRefusal(e)
 	}
 	g.failed, s.erred = true, true
+}
+
+// failNow is fail for what no message of a shard tells.
+func (g *gather) failNow(s *session, e *pgerr.Error) {
+	g.fail(s, e)
+	s.out = append(s.out, s.instead...)
+	s.instead = s.instead[:0]
 }
 
 // gatherReply sees one message of one of several shards, and says whether the client is to see it.
@@ -309,7 +344,7 @@ func (s *session) gatherRow(e *expect, message []byte) (show bool, err error) {
 	case s.explaining:
 		return s.explainBefore(e, message), nil
 	case g.parts != plan.ByRow:
-		return true, nil
+		return g.gives(), nil
 	}
 	if g.size += len(message); g.size > maxGathered {
 		g.fail(s, pgerr.New(pgerr.ProgramLimitExceeded, "the rows that the statement returns are too many").
@@ -409,6 +444,7 @@ func (s *session) gatherError(e *expect, message []byte) (show bool, err error) 
 		s.fatal = &fields
 		return false, nil
 	}
+	s.copying = false
 	s.staleStatement(e, fields)
 	s.failed(e)
 	g := s.gather
@@ -442,7 +478,7 @@ func (s *session) lostPart(cause error) error {
 		return errEnd
 	}
 	s.gather.lost = true
-	s.gather.fail(s, e)
+	s.gather.failNow(s, e)
 	return errLegLost
 }
 
@@ -450,8 +486,8 @@ func (s *session) lostPart(cause error) error {
 func (s *session) syncSpread() error {
 	s.syncing = true
 	defer func() { s.syncing = false }()
-	if len(s.ops) > 0 {
-		if len(s.spreadTo) == 0 && s.needsServer() {
+	if len(s.ops) > 0 || s.unsynced {
+		if len(s.spreadTo) == 0 && (s.needsServer() || s.unsynced) {
 			s.ops = append(s.ops, op{kind: opSync, hidden: true})
 		}
 		if err := s.flush(); err != nil {
@@ -486,7 +522,12 @@ func (s *session) endImplicit() {
 		if refused != nil {
 			s.out = wire.AppendError(s.out, refused)
 			s.server.countRefusal(refused)
+			s.erred = true
 		}
 		s.spreadEnded(refused == nil)
+		if refused == nil {
+			s.out = append(s.out, s.lastTag...)
+		}
 	}
+	s.lastTag = s.lastTag[:0]
 }

@@ -149,3 +149,35 @@ func (w *world) sameButOrder(t *testing.T, steps ...step) {
 	}
 	w.settled(t)
 }
+
+// TestWritersOfCopiesTakeTurns: they meet on the home shard, so none waits on one shard for who waits for it on another.
+func TestWritersOfCopiesTakeTurns(t *testing.T) {
+	w := newWorld(t, worldConfig{shards: 3})
+	const writers, rounds = 6, 25
+	dialRaw(t, w.address, nil).query("INSERT INTO countries VALUES ('de', '0')")
+	said := make(chan []string, writers)
+	for i := range writers {
+		c := dialRaw(t, w.address, nil)
+		go func() {
+			for range rounds - 1 {
+				if i%2 == 0 {
+					c.query("UPDATE countries SET name = (name::int + 1)::text WHERE code = 'de'")
+				} else {
+					c.ask(pipeline(unnamed("UPDATE countries SET name = (name::int + 1)::text WHERE code = $1", "de"), sync1)...)
+				}
+			}
+			said <- c.query("UPDATE countries SET name = (name::int + 1)::text WHERE code = 'de'")
+		}()
+	}
+	for range writers {
+		if last := <-said; !slices.Equal(last, []string{"done UPDATE 1", "ready I"}) {
+			t.Errorf("%q", last)
+		}
+	}
+	for i := range w.shards {
+		if sum := one[string](t, w.onShard(t, i+1), "SELECT name FROM countries WHERE code = 'de'"); sum != text(writers*rounds) {
+			t.Errorf("shard %d has counted %s", i+1, sum)
+		}
+	}
+	w.nothingPrepared(t)
+}

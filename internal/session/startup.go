@@ -259,6 +259,9 @@ func (s *session) begin(startup wire.Startup) *pgerr.Error {
 	if refused != nil {
 		return refused
 	}
+	if refused = s.server.triggersStayOn(wanted); refused != nil {
+		return refused
+	}
 	if wanted, refused = s.takePoolMode(wanted); refused != nil { // before anything is borrowed
 		return refused
 	}
@@ -545,6 +548,9 @@ func Greet(router string, version func() uint64, learnt func(shardNumber int, g 
 		greeting, err := shard.ParseGreeting(textsOf(rows[0]))
 		if err != nil {
 			return err
+		}
+		if refused := triggersAreOn(ctx, b); refused != nil {
+			return refused
 		}
 		path, _ := sqltext.SplitNames(greeting.SearchPath, ',') // as the server has it, so it is a list
 		b.State = &serverState{settings: noSettings, searchPath: path, reported: maps.Clone(b.Parameters())}

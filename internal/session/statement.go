@@ -23,7 +23,9 @@ type statement struct {
 	contextKey string // what the plan was made under
 	// owner is the session if nobody else may use what the server makes of it: PostgreSQL reads 'today' when it is prepared.
 	owner uint64
-	epoch uint64 // of the catalogue when the client prepared it: what the server made before that may be stale
+	// readUnder are the settings under which its literals were read when it was prepared.
+	readUnder *settings
+	epoch     uint64 // of the catalogue when the client prepared it: what the server made before that may be stale
 
 	// told are the columns as the client was told last, under the plan toldUnder; empty if it was told none. origin is the client's own
 	// statement, if this one is run in its place.
@@ -37,6 +39,9 @@ type statement struct {
 	// paramOIDs are the parameters' types as the server resolved them under the plan paramsOf; nil if nobody asked yet.
 	paramOIDs []uint32
 	paramsOf  *planned
+	// results are the types of its columns, by their numbers at home, under the plan resultsOf; nil if values of none carry numbers of types.
+	results   []uint32
+	resultsOf *planned
 	// needs is a prepared statement that the text names; tag replaces the command tag.
 	needs *statement
 	makes []*statement    // by PREPARE
@@ -115,7 +120,10 @@ type portal struct {
 	shards []int
 	parts  plan.Parts
 	order  []int
+	limit  int64
 	shard  int
+	// carried says which columns of its rows have to be looked into.
+	carried *carried
 }
 
 // maxStatements is how many prepared statements a client may have.

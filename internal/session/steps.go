@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"unicode/utf8"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
@@ -10,7 +11,7 @@ import (
 
 // goesApart says whether a statement of a text has to run elsewhere than those before it.
 func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error) {
-	if s.isSpread() && endsFailure(st) {
+	if s.isSpread() && (endsFailure(st) || st.Command == plan.SetConstraints) || st.Binary || asksNumbers(st) || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
 		return true, nil
 	}
 	shard, refused := s.place(st, src)
@@ -21,12 +22,34 @@ func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error)
 	return shard == severalShards || now != noShard && shard != now, nil
 }
 
-// stepThrough runs the statements of a text one by one, since they are not all on one shard; as in PostgreSQL they are one
-// transaction, as far as the text itself does not begin and end some.
+// goesStepByStep says whether the statements of a text cannot be planned together: one defines something, and another has to do with
+// that; or the session itself has a part in one.
+func goesStepByStep(statements []plan.Statement) bool {
+	defines := false
+	for i := range statements {
+		st := &statements[i]
+		if st.Refusal != nil && (defines || st.Rule == "unsettled-names") {
+			return true
+		}
+		defines = defines || st.Schema
+		if callsOwn(st) || st.Command == plan.Deallocate || st.Command == plan.DiscardAll || setsOurs(st) {
+			return true
+		}
+	}
+	return false
+}
+
+// callsOwn says whether a statement calls a function of the router that changes something, outside any transaction.
+func callsOwn(st *plan.Statement) bool {
+	return slices.ContainsFunc(st.Virtual, func(v plan.Virtual) bool { return v.Function && !isHarmless(v.Name) })
+}
+
+// stepThrough runs the statements of a text one by one, since they are not all on one shard, or not all known before others have run; as
+// in PostgreSQL they are one transaction, as far as the text itself does not begin and end some.
 func (s *session) stepThrough(p *planned, text []byte) error {
 	s.target, s.inText, s.erred = noShard, true, false
 	err := s.runSteps(p.plan.Statements, text)
-	s.inText, s.skipping = false, false
+	s.inText, s.skipping, s.textGoesOn, s.textBefore = false, false, false, 0
 	if err != nil {
 		return err
 	}
@@ -38,14 +61,15 @@ func (s *session) stepThrough(p *planned, text []byte) error {
 func (s *session) runSteps(statements []plan.Statement, text []byte) error {
 	for i := range statements {
 		st := &statements[i]
-		if st.Command == plan.Begin && s.tx.implicit { // what was done so far belongs to it
-			s.tx.implicit = false
-			s.out = wire.AppendCommandComplete(s.out, st.Name)
-			continue
-		}
-		if s.currentStatus() == statusIdle && st.Command != plan.Begin {
+		s.textGoesOn = i < len(statements)-1
+		if own := callsOwn(st); own && s.tx.implicit {
+			if s.commitStep(st); s.erred {
+				return nil
+			}
+		} else if !own && s.currentStatus() == statusIdle && st.Command != plan.Begin {
 			s.startBlock()
 		}
+		s.textBefore = utf8.RuneCount(text[:st.Start])
 		if err := s.runText(text[st.Start:st.End]); err != nil {
 			return err
 		}
@@ -54,6 +78,15 @@ func (s *session) runSteps(statements []plan.Statement, text []byte) error {
 		}
 	}
 	return nil
+}
+
+// commitStep commits what a text has done so far, for a function of the router that runs outside transactions: what is in the text before it
+// is what it is about, as where a table is made and declared.
+func (s *session) commitStep(st *plan.Statement) {
+	s.endImplicit()
+	if !s.erred {
+		s.progress("what stands before cleave.%s in the query string is committed", st.Virtual[0].Name)
+	}
 }
 
 // rollbackSpreadTo takes all shards of the transaction back to a savepoint. Those that joined later, or were not used since, have
@@ -84,21 +117,22 @@ func (s *session) rollbackSpreadTo(savepoint string) *pgerr.Error {
 }
 
 // bindSpread makes a portal on several shards, which all get the same.
-func (s *session) bindSpread(st *statement, only *plan.Statement, src source) *pgerr.Error {
-	run := st
+func (s *session) bindSpread(only *plan.Statement, src source, o op) *pgerr.Error {
+	run := src.statement
 	explain := s.explain(only)
 	if !only.Plain {
 		var refused *pgerr.Error
-		if run, refused = s.rewritten(st, only, src); refused != nil {
+		if run, refused = s.rewritten(run, only, src); refused != nil {
 			return refused
 		}
 	}
-	s.keepSpread(op{kind: opBind, statement: run, portal: src.bind.Portal, data: src.bind.Tail()}, run, explain)
+	o.statement = run
+	s.keepSpread(o, run, explain)
 	return nil
 }
 
 func (s *session) keepSpread(o op, run *statement, explain []string) {
-	o.undo = s.keepPortal(o.portal, portal{statement: run, explain: explain, shards: s.spreadTo, parts: s.spreadParts, order: s.rowOrder})
+	o.undo = s.keepPortal(o.portal, portal{statement: run, explain: explain, shards: s.spreadTo, parts: s.spreadParts, order: s.rowOrder, limit: s.spreadLimit, carried: o.carried})
 	s.ops = append(s.ops, o)
 }
 
@@ -117,6 +151,9 @@ func (s *session) endSpreadUnit(kind byte) *pgerr.Error {
 
 // goWhere makes the shards that have a portal the unit's.
 func (s *session) goWhere(p *portal) *pgerr.Error {
+	if s.isSpread() && s.takesNothing() {
+		return inFailedTransaction
+	}
 	if len(p.shards) == 0 {
 		if refused := s.leaveSpread(); refused != nil || p.shard == 0 || !s.isSpread() {
 			return refused
@@ -126,13 +163,13 @@ func (s *session) goWhere(p *portal) *pgerr.Error {
 		}
 		return s.changeShard(nothing, p.shard)
 	}
-	if slices.Equal(p.shards, s.spreadTo) && p.parts == s.spreadParts && slices.Equal(p.order, s.rowOrder) {
+	if slices.Equal(p.shards, s.spreadTo) && p.parts == s.spreadParts && slices.Equal(p.order, s.rowOrder) && p.limit == s.spreadLimit {
 		return nil
 	}
-	if refused := s.finishStep(); refused != nil {
+	if refused := s.goOn(); refused != nil {
 		return refused
 	}
-	s.spreadTo, s.spreadParts, s.rowOrder = p.shards, p.parts, p.order
+	s.spreadTo, s.spreadParts, s.rowOrder, s.spreadLimit = p.shards, p.parts, p.order, p.limit
 	return nil
 }
 

@@ -86,7 +86,7 @@ func (s *session) borrow(shard int) error {
 	s.waited()
 	if err != nil {
 		if ctx.Err() != nil && s.ctx.Err() == nil {
-			return pgerr.New(pgerr.QueryCanceled, "canceling statement due to user request")
+			return errCancelled
 		}
 		if refused := refusalIn(err); refused != nil {
 			return refused
@@ -339,13 +339,19 @@ func (s *session) blockEnds(st *plan.Statement) {
 
 // begunBySQL notes the BEGIN that stood in a text with other statements: a shard that joins later has to begin alike.
 func (s *session) begunBySQL(st *plan.Statement, e *expect) {
+	if s.tx.begin != "" {
+		return
+	}
 	text := s.ops[e.op].original
-	if prepared := s.ops[e.op].statement; prepared != nil {
-		text = []byte(prepared.text)
+	switch prepared := s.ops[e.op].statement; {
+	case prepared != nil:
+		text = s.withoutEnds([]byte(prepared.text))
+	case st.End <= len(text):
+		text = text[st.Start:st.End]
+	default:
+		return
 	}
-	if s.tx.begin == "" && st.End <= len(text) {
-		s.tx.begin, s.tx.implicit = string(text[st.Start:st.End]), false
-	}
+	s.tx.begin, s.tx.implicit = string(text), false
 }
 
 // succeeded notes what a statement that the server has run leaves behind.
@@ -384,8 +390,12 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.log.record(st, s.effective())
 		s.saySettings(st)
 		s.contextChanged()
+	case plan.SetConstraints:
+		s.say(constraintsLine(st))
 	case plan.Prepare:
 		s.preparedBySQL(st, e)
+	case plan.DiscardSequences:
+		s.told.forget()
 	case plan.DiscardTemp:
 		clear(s.temporary)
 		s.contextChanged()

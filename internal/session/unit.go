@@ -42,6 +42,9 @@ type op struct {
 	explain []string
 	// parts are what each of several shards gets; none if the operation is one shard's.
 	parts []part
+	// carried says which columns of the rows have to be looked into, types of which types the parameters are if these have to be.
+	carried *carried
+	types   []uint32
 	// planned is what is run, for what follows from its success; nil if nothing does.
 	planned *planned
 	// failure is what opPoison tells the client.
@@ -91,6 +94,8 @@ type expect struct {
 	prepared, closed *serverStatement
 	// parsed is what a Parse that the client did not ask for is of.
 	parsed *statement
+	// unsent: the Sync that it answers has still to be sent, see [session.renderSync].
+	unsent bool
 }
 
 // retag gives the statement that is looked at another command tag.
@@ -159,8 +164,8 @@ func (s *session) exchangeUnit() error {
 	if s.backend == nil && !s.isSpread() && s.onlyPrepares() && (s.tx.open || !s.unitEnds()) {
 		return s.prepareBeside()
 	}
-	if s.tx.failed && (s.tx.open || s.isSpread()) {
-		return inFailedTransaction // or a BEGIN would bring it to life again
+	if s.tx.failed && s.tx.open || s.isSpread() && s.hasFailed() && !s.onlyPrepares() {
+		return inFailedTransaction // or a BEGIN would bring it to life again, or a shard that has not failed would run it
 	}
 	if err := s.send(); err != nil {
 		return err
@@ -216,7 +221,7 @@ func (s *session) failUnit(e *pgerr.Error) error {
 	told := false
 	for i := range s.ops {
 		switch o := &s.ops[i]; {
-		case o.kind == opSync, o.kind == opQuery:
+		case o.kind == opSync && !o.hidden, o.kind == opQuery:
 			ended = true
 		case o.kind == opLocal && !told:
 			s.out = append(s.out, o.data...)
@@ -339,14 +344,63 @@ func (s *session) noteWrites() {
 
 // render writes the operations as the attached backend needs them.
 func (s *session) render() {
-	s.toServer, s.expects, s.head = s.toServer[:0], s.expects[:0], 0
+	s.toServer, s.expects, s.head, s.unparsed = s.toServer[:0], s.expects[:0], 0, -1
 	s.renderBegin()
 	for i := range s.ops {
+		if !s.parsesWith(i) {
+			s.giveParsed()
+		}
 		s.renderOp(i)
 	}
+	s.giveParsed()
 	if n := len(s.ops); n > 0 && s.ops[n-1].kind != opSync && s.ops[n-1].kind != opQuery {
 		s.toServer = wire.AppendFlush(s.toServer)
 	}
+}
+
+// parsesWith says whether an operation has the text parsed whose Parse has still to be answered.
+func (s *session) parsesWith(i int) bool {
+	o := &s.ops[i]
+	if s.unparsed < 0 || o.kind != opBind && o.kind != opDescribeStatement {
+		return false
+	}
+	st := s.ops[s.unparsed].statement
+	return o.statement == st || o.statement.origin == st
+}
+
+// giveParsed answers a Parse whose text no server has to see.
+func (s *session) giveParsed() {
+	if s.unparsed >= 0 {
+		s.expects = append(s.expects, expect{kind: expectLocal, op: s.unparsed})
+		s.unparsed = -1
+	}
+}
+
+// undoParse forgets a statement that was never made.
+func (s *session) undoParse(o *op) {
+	if o.undo != nil {
+		o.undo()
+		return
+	}
+	s.forgetStatement(o.statement)
+}
+
+// failParse is for a text that a server has found wrong before the client's Parse of it was answered: the error is that answer.
+func (s *session) failParse(st *statement) {
+	last := len(s.ops) - 1
+	if last >= 0 && s.ops[last].kind == opLocal && s.ops[last].statement == st {
+		s.undoParse(&s.ops[last])
+		s.ops = s.ops[:last]
+	}
+}
+
+// expectParsed notes that the server is about to parse a text: its answer is that to the client's Parse, if that has to be answered yet.
+func (s *session) expectParsed(st *statement, prepared *serverStatement) {
+	e := expect{kind: expectParse, hidden: true, op: -1, parsed: st, prepared: prepared}
+	if s.unparsed >= 0 {
+		e.hidden, e.op, s.unparsed = false, s.unparsed, -1
+	}
+	s.expects = append(s.expects, e)
 }
 
 // renderBegin sends the BEGIN that was put off, and what was said after it.
@@ -374,6 +428,10 @@ func (s *session) renderOp(i int) {
 	o := &s.ops[i]
 	switch o.kind {
 	case opLocal:
+		if o.statement != nil {
+			s.unparsed = i
+			return
+		}
 		s.expects = append(s.expects, expect{kind: expectLocal, op: i})
 	case opParse:
 		s.renderParse(i)
@@ -392,8 +450,9 @@ func (s *session) renderOp(i int) {
 		if o.statement.needs != nil {
 			s.ensureAll([]*statement{o.statement.needs})
 		}
-		s.toServer = wire.AppendBindTail(s.toServer, o.portal, s.ensure(o.statement), o.data)
+		s.toServer = wire.AppendBindTail(s.toServer, o.portal, s.ensure(o.statement), s.ownValues(o.data, o.types))
 		s.expects = append(s.expects, expect{kind: expectBind, op: i})
+		s.askColumns(i)
 	case opDescribeStatement:
 		if o.statement.needs != nil {
 			s.ensureAll([]*statement{o.statement.needs})
@@ -424,8 +483,7 @@ func (s *session) renderOp(i int) {
 	case opPoison:
 		s.renderPoison(i)
 	case opSync:
-		s.toServer = wire.AppendSync(s.toServer)
-		s.expects = append(s.expects, expect{kind: expectSync, op: i, hidden: o.hidden})
+		s.renderSync(i)
 	default:
 		panic(fmt.Sprintf("session: operation %d is not rendered", o.kind))
 	}
@@ -435,8 +493,13 @@ func (s *session) renderOp(i int) {
 func (s *session) renderPart(i int) {
 	o := &s.ops[i]
 	p := &o.parts[s.gather.at]
-	s.toServer = wire.AppendBindTail(s.toServer, o.portal, s.ensure(p.statement), p.data)
+	data := p.data
+	if o.types != nil {
+		data = s.ownValues(data, p.statement.oids)
+	}
+	s.toServer = wire.AppendBindTail(s.toServer, o.portal, s.ensure(p.statement), data)
 	s.expects = append(s.expects, expect{kind: expectBind, op: i})
+	s.askColumns(i)
 }
 
 // renderPoison makes the server fail, for a reason that the client is told.
@@ -479,16 +542,18 @@ func (s *session) ensure(st *statement) string {
 		if s.state.unnamed != st {
 			s.toServer = wire.AppendParse(s.toServer, "", st.text, s.numbering().declared(st.oids))
 			s.state.unnamed = st
-			s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1, parsed: st})
+			s.expectParsed(st, nil)
 		}
+		s.giveParsed()
 		return ""
 	}
 	name := st.onServer(s.effective())
 	if !s.state.has(name) {
 		s.makeRoom(name)
 		s.toServer = wire.AppendParse(s.toServer, name, st.text, s.numbering().declared(st.oids))
-		s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1, prepared: s.state.add(name)})
+		s.expectParsed(st, s.state.add(name))
 	}
+	s.giveParsed()
 	return name
 }
 

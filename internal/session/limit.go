@@ -1,0 +1,115 @@
+package session
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+)
+
+// unlimited is a number of rows that is not limited.
+const unlimited = -1
+
+// rowLimit is how many rows the answer of a statement on several shards has at most. Every shard gives up to so many, in no order, so any of
+// them will do.
+func (s *session) rowLimit(st *plan.Statement, src source) (int64, *pgerr.Error) {
+	run := s.whatRuns(st)
+	if run.Route.AtMost == nil || run.Route.Parts != plan.Same {
+		return unlimited, nil
+	}
+	operand := *run.Route.AtMost
+	if st.Command == plan.Execute {
+		if operand.Kind == plan.FromLiteral {
+			return s.limitOf(operand, source{statement: s.statements[st.Prepared.Name]})
+		}
+		if operand.Param > len(st.Prepared.Arguments) {
+			return unlimited, nil // every shard says that there are too few
+		}
+		operand = st.Prepared.Arguments[operand.Param-1]
+	}
+	return s.limitOf(operand, src)
+}
+
+// limitOf reads a number of rows; unlimited for NULL, and for one that every shard refuses.
+func (s *session) limitOf(operand plan.Operand, src source) (int64, *pgerr.Error) {
+	switch {
+	case operand.Kind == plan.IsNull, operand.Negative:
+		return unlimited, nil
+	case operand.CastOID != 0:
+		return 0, unreadableLimit
+	case operand.Kind == plan.FromLiteral:
+		scan, text, refused := src.literals(s.standardConforming())
+		if refused != nil {
+			return 0, refused
+		}
+		value, readable := scan.Value(text, operand.Literal)
+		if !readable {
+			return 0, unreadableLimit
+		}
+		return limitOfText(value)
+	case operand.Kind == plan.FromParam && src.bind != nil:
+		return s.limitOfParam(operand.Param, src)
+	default:
+		return 0, unreadableLimit
+	}
+}
+
+func (s *session) limitOfParam(number int, src source) (int64, *pgerr.Error) {
+	if number > src.bind.ParamCount() {
+		return unlimited, nil // every shard says that there are too few
+	}
+	value, isBinary, null := src.bind.Param(number - 1)
+	if null {
+		return unlimited, nil
+	}
+	if !isBinary {
+		return limitOfText(value)
+	}
+	oid, refused := s.paramType(src.statement, number)
+	if refused != nil {
+		return 0, refused
+	}
+	return limitOfBinary(oid, value)
+}
+
+// limitOfBinary reads a parameter of one of the types of integers.
+func limitOfBinary(oid uint32, value []byte) (int64, *pgerr.Error) {
+	const int8OID, int2OID, int4OID = 20, 21, 23
+	var n int64
+	switch {
+	case oid == int8OID && len(value) == 8:
+		n = int64(binary.BigEndian.Uint64(value))
+	case oid == int4OID && len(value) == 4:
+		n = int64(int32(binary.BigEndian.Uint32(value)))
+	case oid == int2OID && len(value) == 2:
+		n = int64(int16(binary.BigEndian.Uint16(value)))
+	default:
+		return 0, unreadableLimit
+	}
+	return max(n, unlimited), nil // every shard refuses a negative one
+}
+
+func limitOfText(text []byte) (int64, *pgerr.Error) {
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, unreadableLimit
+	}
+	return max(n, unlimited), nil
+}
+
+var unreadableLimit = pgerr.New(pgerr.FeatureNotSupported, "this form of LIMIT over several shards is not supported yet").
+	WithDetail("The router has to know how many rows it may give.").WithHint("Use an integer, as a literal or a parameter.")
+
+// gives says whether the client gets one more row.
+func (g *gather) gives() bool {
+	if g.limit == unlimited {
+		return true
+	}
+	if g.given == g.limit {
+		return false
+	}
+	g.given++
+	return true
+}

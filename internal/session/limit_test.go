@@ -1,0 +1,50 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// TestLimitsOverSeveralShards: any rows will do, but not more than asked for, and the tag counts what the client has got.
+func TestLimitsOverSeveralShards(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	for _, address := range []string{w.address, w.plain.Addr()} {
+		c := dialRaw(t, address, nil)
+		for number := 1; number <= 2; number++ {
+			for n := range 4 {
+				c.query(fmt.Sprintf("INSERT INTO orders VALUES (%d, 'x')", w.key(t, number, n)))
+			}
+		}
+	}
+	read := "SELECT note FROM orders WHERE note = 'x' LIMIT %s"
+	for _, limit := range []string{"0", "1", "3", "4", "5", "7", "8", "9", "100", "'6'", "-1", "9223372036854775807"} {
+		sql := fmt.Sprintf(read, limit)
+		w.sameAsPlain(t, query(sql), query(sql+"; SELECT 1"), sent(pipeline(unnamed(sql), sync1)...), query("BEGIN"), query(sql), query("COMMIT"))
+	}
+	bound := fmt.Sprintf(read, "$1")
+	for _, limit := range []string{"0", "3", "8", "20", "-1"} {
+		w.sameAsPlain(t, sent(pipeline(unnamed(bound, limit), unnamed("SELECT note FROM orders"), unnamed(bound, "1"), sync1)...))
+	}
+	w.sameAsPlain(t, sent(parse("s", bound), bind("one", "s", "1"), bind("two", "s", "5"), run("two"), run("one"), sync1))
+	w.sameAsPlain(t, texts("PREPARE p (bigint) AS "+bound, "EXECUTE p(3)", "EXECUTE p(0)", "PREPARE q AS "+fmt.Sprintf(read, "5"), "EXECUTE q", "EXECUTE p(NULL)")...)
+	w.sameAsPlain(t, query("SELECT note FROM orders FETCH FIRST 5 ROWS ONLY"), query("SELECT o.note FROM orders o JOIN orders p ON p.id = o.id LIMIT 5"))
+	client := w.client(t)
+	for _, n := range []any{int64(5), int32(5), int16(5)} {
+		rows := must[[]string](t)(pgx.CollectRows(must[pgx.Rows](t)(client.Query(t.Context(), bound, n)), pgx.RowTo[string]))
+		if len(rows) != 5 {
+			t.Errorf("%T: %d rows", n, len(rows))
+		}
+	}
+	c := dialRaw(t, w.address, nil)
+	for _, sql := range []string{"SELECT note FROM orders LIMIT 2.5", "SELECT note FROM orders LIMIT 3 OFFSET 1", "SELECT note FROM orders LIMIT 3 FOR UPDATE"} {
+		if said := strings.Join(c.query(sql), "\n"); !strings.Contains(said, "0A000") {
+			t.Errorf("%s: %s", sql, said)
+		}
+	}
+	if said := strings.Join(c.query("EXPLAIN (COSTS OFF) SELECT note FROM orders LIMIT 1"), "\n"); strings.Contains(said, "ERROR") || strings.Count(said, "Limit") != 2 {
+		t.Errorf("EXPLAIN: %s", said)
+	}
+}

@@ -1,0 +1,85 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/wire"
+)
+
+// rolloutInTheWay refuses a definition of tables that shards have in two forms: it could not be the same on both.
+func (s *session) rolloutInTheWay(st *plan.Statement) *pgerr.Error {
+	if !st.Schema || len(st.Alters) == 0 {
+		return nil
+	}
+	tables := make([]topology.TableName, len(st.Alters))
+	for i, name := range st.Alters {
+		tables[i] = topology.TableName(name)
+	}
+	if r, open := s.server.see().schema.OpenRollout(tables...); open {
+		return shard.RolloutInTheWay(r)
+	}
+	return nil
+}
+
+// mayRollOut refuses to go on with a roll-out where its text would not be read as it was written: others began it, under their settings.
+func (s *session) mayRollOut(function string) *pgerr.Error {
+	if !strings.HasPrefix(function, "rollout_") {
+		return nil
+	}
+	refused := pgerr.New(pgerr.FeatureNotSupported, "cleave.%s is not supported with these settings", function)
+	switch {
+	case s.foreignEncoding:
+		return refused.WithDetail("What a roll-out runs is kept in UTF8, and the client has another encoding.").WithHint("SET client_encoding TO 'UTF8'.")
+	case !s.standardConforming():
+		return refused.WithDetail("What a roll-out runs is kept as standard_conforming_strings = on reads it.").WithHint("SET standard_conforming_strings TO on.")
+	}
+	return nil
+}
+
+var errLeftOpen = errors.New("a transaction was left open")
+
+// onShard runs work on a shard over a connection of the client's own role, which is no part of a transaction of the client's. A
+// connection that is not as it was is not used again.
+func (s *session) onShard(number int, work func(shard.Asker) error) error {
+	var failed error
+	_, refused := s.asideOn(number, func() (answer, error) {
+		var lost error
+		status := byte(statusIdle)
+		failed = work(func(_ context.Context, sql string) ([][]string, error) {
+			if lost != nil {
+				return nil, lost
+			}
+			a, err := s.ask(sql)
+			if err != nil {
+				lost = err
+				return nil, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s.", err)
+			}
+			if status = a.status; a.failure != nil {
+				return nil, a.failure.PGError()
+			}
+			return a.rows, nil
+		})
+		if lost == nil && status != statusIdle {
+			lost = errLeftOpen
+		}
+		return answer{}, lost
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case refused != nil:
+		return refused
+	}
+	return nil
+}
+
+// meanwhile tells the client something while the session waits for a shard. It leaves alone what the session is about to write.
+func (s *session) meanwhile(text string) {
+	_, _ = s.conn.Write(wire.AppendNotice(nil, "NOTICE", pgerr.New("00000", "%s", text))) // whoever is gone is noticed when it is answered
+}
