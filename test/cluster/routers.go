@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/localpg"
@@ -176,6 +177,22 @@ func (r *Router) signal(t *testing.T, s syscall.Signal) {
 func (r *Router) Dial(t *testing.T) *pgx.Conn {
 	t.Helper()
 	return dial(t, r.Listen, "")
+}
+
+// DialWith connects as somebody else who hears what the router notices.
+func (r *Router) DialWith(t *testing.T, user string, hear func(*pgconn.Notice)) *pgx.Conn {
+	t.Helper()
+	config, err := pgx.ParseConfig("postgres://" + user + "@" + r.Listen + "/postgres?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { hear(n) }
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }
 
 // DialAs connects as somebody else.

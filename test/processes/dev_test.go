@@ -310,6 +310,18 @@ func TestTheGreetingLeadsToTheRouter(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), "SELECT cleave.version()").Scan(&version); err != nil || !strings.HasPrefix(version, "Cleave ") {
 		t.Errorf("it is %q, %v", version, err)
 	}
+	if _, err := conn.Exec(t.Context(), "CREATE ROLE eve LOGIN PASSWORD 'secret'"); err != nil {
+		t.Fatal(err)
+	}
+	other, err := pgx.Connect(t.Context(), "postgres://eve:secret@127.0.0.1:"+port[1]+"/cleave")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(context.Background())
+	var role string
+	if err := other.QueryRow(t.Context(), "SELECT current_user").Scan(&role); err != nil || role != "eve" {
+		t.Errorf("a role with a password is %q, %v", role, err)
+	}
 }
 
 func TestTheStateIsReadable(t *testing.T) {

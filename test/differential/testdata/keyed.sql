@@ -159,10 +159,13 @@ select nothing from orders where user_id = 1
 
 select * from orders where user_id = 'x'
 
--- A number that is too large for the column's type is compared as numeric.
+-- A number that is too large for the column's type is compared as numeric, and so is one with a fraction.
 
--- expect: refused: the value of type numeric
 select * from orders where user_id = 99999999999999999999
+
+select * from orders where user_id = 1.0
+
+delete from orders where user_id = 1.5
 
 insert into orders (user_id, id) values ('x', 1)
 

@@ -115,7 +115,6 @@ prepare twelve as create table u (a int)
 prepare thirteen as select 1; select 2
 
 -- protocol: simple
--- expect: refused: DEALLOCATE is not supported in a query string
 prepare fourteen as select 14; execute fourteen; deallocate fourteen
 
 -- Another session has its own.

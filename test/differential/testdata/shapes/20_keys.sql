@@ -153,7 +153,9 @@ table items
 select * from orders where {in a c} order by id
 
 -- expect: refused: LIMIT
-select * from orders where {in a c} limit 1
+select * from orders where {in a c} limit 1 offset 1
+
+select * from orders where {in a c} limit 1000
 
 -- expect: refused: an aggregate
 select count(*) from orders where {in a c}

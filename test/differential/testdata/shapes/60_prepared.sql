@@ -44,7 +44,8 @@ execute add_some ({a}, {b})
 -- fails: 23505
 execute add_some ({a}, {b})
 
--- expect: refused: EXECUTE over several shards
+-- protocol: simple
+-- fails: 23505
 execute add_some ({a}, {c})
 
 prepare sorted as select * from orders where {in $1 $2} order by id, k
