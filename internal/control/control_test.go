@@ -148,6 +148,7 @@ func (p *process) settled() bool {
 }
 
 func TestAClusterFromTheFirstMapOn(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	if _, err := p.AddShard(t.Context(), request("s1", servers[0])); !errors.Is(err, store.ErrNoMap) {
@@ -197,6 +198,7 @@ func TestAClusterFromTheFirstMapOn(t *testing.T) {
 }
 
 func TestShardsThatCannotBeUsedAreRefusedWithReasons(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartWith(t, localpg.Config{}, localpg.Config{Settings: map[string]string{"wal_level": "replica", "max_prepared_transactions": "0"}}, localpg.Config{})
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:1])
@@ -242,6 +244,7 @@ func TestShardsThatCannotBeUsedAreRefusedWithReasons(t *testing.T) {
 }
 
 func TestInvalidKeyspaces(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	if _, err := p.Create(t.Context()); err != nil {
@@ -280,6 +283,7 @@ func TestInvalidKeyspaces(t *testing.T) {
 }
 
 func TestChangesOfAShard(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -304,6 +308,7 @@ func TestChangesOfAShard(t *testing.T) {
 
 // TestTheMapIsRebuiltFromTheShards loses etcd with everything in it.
 func TestTheMapIsRebuiltFromTheShards(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -363,6 +368,7 @@ func asJSON(t *testing.T, value any) string {
 
 // TestAnImportedMapIsNewerThanAllBefore takes a backup, changes the map, and goes back to the backup.
 func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	endpoints := startEtcd(t)
 	p := startProcess(t, endpoints, nil)
@@ -409,6 +415,7 @@ func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
 
 // TestAMapOlderThanAShardIsNotServed restores etcd behind everyone's back.
 func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -443,6 +450,7 @@ func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
 
 // TestAnotherProcessTakesOver has two processes; the one that leads is stopped.
 func TestAnotherProcessTakesOver(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	endpoints := startEtcd(t)
 	first := startProcess(t, endpoints, func(c *Config) { c.Candidate = "first" })
@@ -466,6 +474,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 
 // TestAShardThatWasAwayIsToldLater crashes a shard during a change of the map.
 func TestAShardThatWasAwayIsToldLater(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -492,6 +501,7 @@ func TestAShardThatWasAwayIsToldLater(t *testing.T) {
 
 // TestAShardThatWentBackIsToldAgain puts a shard's record back to an earlier version, as a restored backup would.
 func TestAShardThatWentBackIsToldAgain(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -512,6 +522,7 @@ func TestAShardThatWentBackIsToldAgain(t *testing.T) {
 
 // TestServingGoesOnWithoutEtcd stops etcd under a process.
 func TestServingGoesOnWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	embedded, err := store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: t.TempDir(), Fast: true})
 	if err != nil {
@@ -557,6 +568,7 @@ func (p *provisioner) Retire(_ context.Context, name string) (string, error) {
 }
 
 func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartWith(t, localpg.Config{}, localpg.Config{Settings: map[string]string{"wal_level": "replica"}})
 	local := &provisioner{free: servers}
 	p := startProcess(t, startEtcd(t), func(c *Config) { c.Provisioner = local })
@@ -585,6 +597,7 @@ func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
 }
 
 func TestManyChangesAtOnceLoseNothing(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	endpoints := startEtcd(t)
 	p := startProcess(t, endpoints, nil)
@@ -617,6 +630,7 @@ func found(err error, code string) bool {
 }
 
 func TestAMapThatSwapsServersIsRefused(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:2])
@@ -644,6 +658,7 @@ func (p *process) give(t *testing.T, keyspace, to string) {
 }
 
 func TestABackupThatLooksForDataElsewhereIsRefused(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:2])
@@ -707,6 +722,7 @@ func TestABackupThatLooksForDataElsewhereIsRefused(t *testing.T) {
 }
 
 func TestAnImportDoesNotUndoWhatItHasNotSeen(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -726,6 +742,7 @@ func TestAnImportDoesNotUndoWhatItHasNotSeen(t *testing.T) {
 }
 
 func TestAClusterThatLostItsMapIsNotMadeAnew(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	first := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, first, servers)
@@ -762,6 +779,7 @@ func TestAClusterThatLostItsMapIsNotMadeAnew(t *testing.T) {
 }
 
 func TestOnlyReplicasAreReplicas(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	replica := pgtest.StartReplica(t, servers[0])
 	p := startProcess(t, startEtcd(t), nil)
@@ -797,6 +815,7 @@ func TestOnlyReplicasAreReplicas(t *testing.T) {
 }
 
 func TestNothingToChangeIsNoChange(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -810,6 +829,7 @@ func TestNothingToChangeIsNoChange(t *testing.T) {
 }
 
 func TestForgottenInstancesAreLetGo(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -827,6 +847,7 @@ func (m *monitor) count() int {
 }
 
 func TestDifferencesOfMaps(t *testing.T) {
+	t.Parallel()
 	m, err := topology.New("0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11")
 	if err != nil {
 		t.Fatal(err)
