@@ -465,11 +465,14 @@ func (w *rollouts) dying(statement string, after bool) OnShard {
 	}
 }
 
-// crash lets a process die in a step, which fails.
-func crash(t *testing.T, step func(context.Context, RolloutStep) (api.RolloutChanged, error), onShard OnShard) {
+// crash lets a process die in a step, which fails, and waits until its servers have noticed: until then it is at work for them.
+func (w *rollouts) crash(t *testing.T, step func(context.Context, RolloutStep) (api.RolloutChanged, error), onShard OnShard) {
 	t.Helper()
 	if _, err := step(t.Context(), RolloutStep{Name: "change", OnShard: onShard}); err == nil {
 		t.Fatal("a process that has died has an answer")
+	}
+	for _, server := range w.servers {
+		eventually(t, "the server lets go", func() bool { return one[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0 })
 	}
 }
 
@@ -487,21 +490,21 @@ func TestCrashesOfARollout(t *testing.T) {
 		fresh        string // the new index on the first shard then, as expectIndex has it
 	}{
 		{"R2 nothing but begun", plain, func(*testing.T) {}, ""},
-		{"R3 in the shard's transaction", plain, func(t *testing.T) { crash(t, w.NextRollout, w.dying("COMMIT", false)) }, ""},
-		{"R4 after the shard's commit", plain, func(t *testing.T) { crash(t, w.NextRollout, w.dying("", true)) }, "true"},
-		{"R5 before the index", concurrently, func(t *testing.T) { crash(t, w.NextRollout, w.dying("CREATE INDEX", false)) }, ""},
+		{"R3 in the shard's transaction", plain, func(t *testing.T) { w.crash(t, w.NextRollout, w.dying("COMMIT", false)) }, ""},
+		{"R4 after the shard's commit", plain, func(t *testing.T) { w.crash(t, w.NextRollout, w.dying("", true)) }, "true"},
+		{"R5 before the index", concurrently, func(t *testing.T) { w.crash(t, w.NextRollout, w.dying("CREATE INDEX", false)) }, ""},
 		{"R5 cut off", concurrently, func(t *testing.T) {
 			w.cutOff(t, "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('fresh')")
 		}, "false"},
-		{"R6 after the index", concurrently, func(t *testing.T) { crash(t, w.NextRollout, w.dying("CREATE INDEX", true)) }, "true"},
-		{"R7 before it is dropped", dropped, func(t *testing.T) { crash(t, w.NextRollout, w.dying("DROP INDEX", false)) }, ""},
+		{"R6 after the index", concurrently, func(t *testing.T) { w.crash(t, w.NextRollout, w.dying("CREATE INDEX", true)) }, "true"},
+		{"R7 before it is dropped", dropped, func(t *testing.T) { w.crash(t, w.NextRollout, w.dying("DROP INDEX", false)) }, ""},
 		{"R7 cut off", dropped, func(t *testing.T) {
 			w.cutOff(t, "SELECT count(*) FROM pg_index WHERE indexrelid = to_regclass('orders_amount') AND NOT indisvalid")
 		}, ""},
-		{"R7 after it is dropped", dropped, func(t *testing.T) { crash(t, w.NextRollout, w.dying("DROP INDEX", true)) }, ""},
+		{"R7 after it is dropped", dropped, func(t *testing.T) { w.crash(t, w.NextRollout, w.dying("DROP INDEX", true)) }, ""},
 		{"R8 between shards", plain, func(t *testing.T) {
 			w.next(t, "change", "")
-			crash(t, w.FinishRollout, w.dying("", false))
+			w.crash(t, w.FinishRollout, w.dying("", false))
 		}, "true"},
 		{"R14 etcd is put back", plain, func(t *testing.T) {
 			w.next(t, "change", "")
@@ -590,7 +593,7 @@ func TestCrashesOnTheWayBackOfARollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w.begin(t, "change", c.change)
 			w.next(t, "change", "")
-			crash(t, w.UndoRollout, c.dies)
+			w.crash(t, w.UndoRollout, c.dies)
 			w.expectIndex(t, "fresh", c.on, "", "")
 			_, err := other.NextRollout(t.Context(), RolloutStep{Name: "change"})
 			refusal(t, pgerr.ObjectNotInPrerequisite, err, "going on")
