@@ -148,7 +148,6 @@ func (p *process) settled() bool {
 }
 
 func TestAClusterFromTheFirstMapOn(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	if _, err := p.AddShard(t.Context(), request("s1", servers[0])); !errors.Is(err, store.ErrNoMap) {
@@ -198,7 +197,6 @@ func TestAClusterFromTheFirstMapOn(t *testing.T) {
 }
 
 func TestShardsThatCannotBeUsedAreRefusedWithReasons(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartWith(t, localpg.Config{}, localpg.Config{Settings: map[string]string{"wal_level": "replica", "max_prepared_transactions": "0"}}, localpg.Config{})
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:1])
@@ -244,7 +242,6 @@ func TestShardsThatCannotBeUsedAreRefusedWithReasons(t *testing.T) {
 }
 
 func TestInvalidKeyspaces(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	if _, err := p.Create(t.Context()); err != nil {
@@ -283,7 +280,6 @@ func TestInvalidKeyspaces(t *testing.T) {
 }
 
 func TestChangesOfAShard(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -308,7 +304,6 @@ func TestChangesOfAShard(t *testing.T) {
 
 // TestTheMapIsRebuiltFromTheShards loses etcd with everything in it.
 func TestTheMapIsRebuiltFromTheShards(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -368,7 +363,6 @@ func asJSON(t *testing.T, value any) string {
 
 // TestAnImportedMapIsNewerThanAllBefore takes a backup, changes the map, and goes back to the backup.
 func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	endpoints := startEtcd(t)
 	p := startProcess(t, endpoints, nil)
@@ -415,7 +409,6 @@ func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
 
 // TestAMapOlderThanAShardIsNotServed restores etcd behind everyone's back.
 func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -450,7 +443,6 @@ func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
 
 // TestAnotherProcessTakesOver has two processes; the one that leads is stopped.
 func TestAnotherProcessTakesOver(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	endpoints := startEtcd(t)
 	first := startProcess(t, endpoints, func(c *Config) { c.Candidate = "first" })
@@ -474,7 +466,6 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 
 // TestAShardThatWasAwayIsToldLater crashes a shard during a change of the map.
 func TestAShardThatWasAwayIsToldLater(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -501,7 +492,6 @@ func TestAShardThatWasAwayIsToldLater(t *testing.T) {
 
 // TestAShardThatWentBackIsToldAgain puts a shard's record back to an earlier version, as a restored backup would.
 func TestAShardThatWentBackIsToldAgain(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -522,7 +512,6 @@ func TestAShardThatWentBackIsToldAgain(t *testing.T) {
 
 // TestServingGoesOnWithoutEtcd stops etcd under a process.
 func TestServingGoesOnWithoutEtcd(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	embedded, err := store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: t.TempDir(), Fast: true})
 	if err != nil {
@@ -568,7 +557,6 @@ func (p *provisioner) Retire(_ context.Context, name string) (string, error) {
 }
 
 func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartWith(t, localpg.Config{}, localpg.Config{Settings: map[string]string{"wal_level": "replica"}})
 	local := &provisioner{free: servers}
 	p := startProcess(t, startEtcd(t), func(c *Config) { c.Provisioner = local })
@@ -597,7 +585,6 @@ func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
 }
 
 func TestManyChangesAtOnceLoseNothing(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	endpoints := startEtcd(t)
 	p := startProcess(t, endpoints, nil)
@@ -630,7 +617,6 @@ func found(err error, code string) bool {
 }
 
 func TestAMapThatSwapsServersIsRefused(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:2])
@@ -658,7 +644,6 @@ func (p *process) give(t *testing.T, keyspace, to string) {
 }
 
 func TestABackupThatLooksForDataElsewhereIsRefused(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:2])
@@ -722,7 +707,6 @@ func TestABackupThatLooksForDataElsewhereIsRefused(t *testing.T) {
 }
 
 func TestAnImportDoesNotUndoWhatItHasNotSeen(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -742,7 +726,6 @@ func TestAnImportDoesNotUndoWhatItHasNotSeen(t *testing.T) {
 }
 
 func TestAClusterThatLostItsMapIsNotMadeAnew(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	first := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, first, servers)
@@ -779,7 +762,6 @@ func TestAClusterThatLostItsMapIsNotMadeAnew(t *testing.T) {
 }
 
 func TestOnlyReplicasAreReplicas(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	replica := pgtest.StartReplica(t, servers[0])
 	p := startProcess(t, startEtcd(t), nil)
@@ -815,7 +797,6 @@ func TestOnlyReplicasAreReplicas(t *testing.T) {
 }
 
 func TestNothingToChangeIsNoChange(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -829,7 +810,6 @@ func TestNothingToChangeIsNoChange(t *testing.T) {
 }
 
 func TestForgottenInstancesAreLetGo(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -847,7 +827,6 @@ func (m *monitor) count() int {
 }
 
 func TestDifferencesOfMaps(t *testing.T) {
-	t.Parallel()
 	m, err := topology.New("0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11")
 	if err != nil {
 		t.Fatal(err)

@@ -189,13 +189,11 @@ func sharded(t *testing.T, _ *process, prefix string) *declaration {
 
 // TestCrashesOfADeclaration: whoever dies when, the tables are declared with all of their rows or are as they were.
 func TestCrashesOfADeclaration(t *testing.T) {
-	t.Parallel()
 	crashes(t, newCrowd(t), topology.Single, sharded, topology.Sharded)
 }
 
 // TestCrashesOfAReferenceTable are the same, but for the rows, which stay at home too.
 func TestCrashesOfAReferenceTable(t *testing.T) {
-	t.Parallel()
 	crashes(t, newCrowd(t), topology.Single, func(t *testing.T, _ *process, prefix string) *declaration {
 		d := &declaration{kind: topology.Reference, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}
 		d.decide = referencesAs
@@ -205,7 +203,6 @@ func TestCrashesOfAReferenceTable(t *testing.T) {
 
 // TestCrashesOnTheWayBack: the same for tables that are undistributed.
 func TestCrashesOnTheWayBack(t *testing.T) {
-	t.Parallel()
 	crashes(t, newCrowd(t), topology.Sharded, func(t *testing.T, _ *process, prefix string) *declaration {
 		d := &declaration{back: true, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}
 		d.decide = undeclaredAs

@@ -238,15 +238,15 @@ func (f *furnishing) holdOthers(ctx context.Context) error {
 	if len(f.moment.tables) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, f.cluster.config.RouterPatience)
+	patience, cancel := context.WithTimeout(ctx, f.cluster.config.RouterPatience)
 	defer cancel()
 	for {
-		err := f.moment.hold(ctx)
+		err := f.moment.hold(ctx) // for as long as it takes: it must not be the wait's end that is reported
 		var held *store.HeldError
 		if !errors.As(err, &held) {
 			return err
 		}
-		if pause(ctx, retryPause); ctx.Err() != nil {
+		if pause(patience, retryPause); patience.Err() != nil {
 			return err
 		}
 	}

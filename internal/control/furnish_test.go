@@ -16,7 +16,6 @@ import (
 
 // TestANewShardHasTheTables: empty ones, guarded, and copies of reference tables, whoever died before.
 func TestANewShardHasTheTables(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers[:2])
@@ -94,7 +93,6 @@ func prepareServer(t *testing.T, p *process, server *localpg.Server) {
 
 // TestASchemaChangeWhileAShardIsAdded reaches the new shard, whether it comes before the map changes or is waited for.
 func TestASchemaChangeWhileAShardIsAdded(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers[:2])

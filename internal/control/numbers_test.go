@@ -12,7 +12,6 @@ import (
 
 // TestIntegersFromSequences: every shard counts in blocks of its own, gets others when it runs low, and so does a new shard.
 func TestIntegersFromSequences(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:2])
@@ -88,7 +87,6 @@ func TestIntegersFromSequences(t *testing.T) {
 
 // TestDeclaredNumbers: what becomes of serial columns when tables are sharded, come home, and are sharded again.
 func TestDeclaredNumbers(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers[:2])
@@ -181,7 +179,6 @@ func refillTickets(t *testing.T, p *process, servers []*localpg.Server) {
 
 // TestCountedIDs on request, and where rows have numbers that could meet made ones.
 func TestCountedIDs(t *testing.T) {
-	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers)
@@ -219,7 +216,6 @@ func TestCountedIDs(t *testing.T) {
 
 // TestNumbersAreAPartOfTheTable: a map that says otherwise of them says otherwise of the table.
 func TestNumbersAreAPartOfTheTable(t *testing.T) {
-	t.Parallel()
 	m, err := topology.New("0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11")
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 // TestAShardThatHeardFirstIsNoFault: who changes the map tells the shards too, and this process may learn of it after them. It
 // complains if it does not, once.
 func TestAShardThatHeardFirstIsNoFault(t *testing.T) {
-	t.Parallel()
 	var log bytes.Buffer
 	c := &Cluster{config: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 	told := &told{versions: map[int]uint64{}, failures: map[int]string{}, ahead: map[int]ahead{}}

@@ -128,7 +128,6 @@ const (
 )
 
 func TestAChangeGoesFromShardToShard(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	before := schemaState(t, w.process).Epoch
 	begun := w.begin(t, "note", "CREATE INDEX orders_note ON orders (note); ALTER TABLE orders ADD CONSTRAINT small CHECK (amount < 1000000)")
@@ -167,7 +166,6 @@ func TestAChangeGoesFromShardToShard(t *testing.T) {
 }
 
 func TestAChangeIsTakenBack(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	for _, change := range []string{
 		"CREATE INDEX fresh ON orders (note)", "CREATE INDEX CONCURRENTLY fresh ON orders (note)",
@@ -228,7 +226,6 @@ func (w *rollouts) expectForms(t *testing.T, change string, before []string, oth
 
 // TestWhatTakesAChangeBackIsSaid where it does not follow from the change.
 func TestWhatTakesAChangeBackIsSaid(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	before := w.forms(t)
 	begin := func(change string, undo *string) error {
@@ -275,7 +272,6 @@ func TestWhatTakesAChangeBackIsSaid(t *testing.T) {
 
 // TestAdjustmentsGoFromShardToShard: those that are taken back by what is said.
 func TestAdjustmentsGoFromShardToShard(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	for _, c := range []struct{ change, undo string }{
 		{"ALTER TABLE orders ALTER note SET STATISTICS 500", "ALTER TABLE orders ALTER note SET STATISTICS -1"},
@@ -309,7 +305,6 @@ func TestAdjustmentsGoFromShardToShard(t *testing.T) {
 
 // TestWhatCannotBegin is found out before a shard is touched.
 func TestWhatCannotBegin(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	execute(t, w.servers[0], "CREATE ROLE somebody")
 	for change, code := range map[string]string{
@@ -351,7 +346,6 @@ func TestWhatCannotBegin(t *testing.T) {
 
 // TestNothingElseChangesTheTables while a roll-out is open, and shards do not come.
 func TestNothingElseChangesTheTables(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	w.begin(t, "change", "CREATE INDEX i ON orders (note)")
 	w.next(t, "change", "")
@@ -382,7 +376,6 @@ func TestNothingElseChangesTheTables(t *testing.T) {
 
 // TestATableThatIsBeingDeclaredIsNotRolledOut, nor one that is held.
 func TestATableThatIsBeingDeclaredIsNotRolledOut(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	if _, err := w.store.Hold(t.Context(), topology.Hold{ID: "x", Holder: "router", Tables: []topology.TableName{named(t, "orders")}}); err != nil {
 		t.Fatal(err)
@@ -403,7 +396,6 @@ func TestATableThatIsBeingDeclaredIsNotRolledOut(t *testing.T) {
 
 // TestARowThatBreaksACheckStopsTheRollout on its shard, and nothing is left there.
 func TestARowThatBreaksACheckStopsTheRollout(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	key := one[int](t, w.servers[1], "SELECT min(user_id) FROM orders")
 	w.begin(t, "change", fmt.Sprintf("CREATE INDEX i ON orders (note); ALTER TABLE orders ADD CONSTRAINT c CHECK (user_id <> %d)", key))
@@ -419,7 +411,6 @@ func TestARowThatBreaksACheckStopsTheRollout(t *testing.T) {
 
 // TestAnIndexOfSomebodyElse that has the name is neither taken for the roll-out's nor dropped with it.
 func TestAnIndexOfSomebodyElse(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	for _, change := range []string{"CREATE INDEX fresh ON orders (note)", "CREATE INDEX CONCURRENTLY fresh ON orders (note)"} {
 		execute(t, w.servers[1], "CREATE INDEX fresh ON orders (amount)")
@@ -472,13 +463,14 @@ func (w *rollouts) crash(t *testing.T, step func(context.Context, RolloutStep) (
 		t.Fatal("a process that has died has an answer")
 	}
 	for _, server := range w.servers {
-		eventually(t, "the server lets go", func() bool { return one[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0 })
+		eventually(t, "the server lets go", func() bool {
+			return one[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+		})
 	}
 }
 
 // TestCrashesOfARollout has the cases of DESIGN.md. After each somebody else goes on, in both directions.
 func TestCrashesOfARollout(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	before := w.forms(t)
@@ -574,7 +566,6 @@ func (w *rollouts) cutOff(t *testing.T, begun string) {
 
 // TestCrashesOnTheWayBackOfARollout are those of taking it back: from then on it goes nowhere else.
 func TestCrashesOnTheWayBackOfARollout(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	before := w.forms(t)
@@ -610,7 +601,6 @@ func TestCrashesOnTheWayBackOfARollout(t *testing.T) {
 
 // TestTwoGoOnAtOnce: one applies it, the other finds it applied, or is told that somebody is at work (R11).
 func TestTwoGoOnAtOnce(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	w.begin(t, "change", "CREATE INDEX fresh ON orders (note)")
@@ -667,7 +657,6 @@ func TestTwoGoOnAtOnce(t *testing.T) {
 
 // TestWhoWakesUpLateAppliesNothing (R12).
 func TestWhoWakesUpLateAppliesNothing(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	for _, change := range []string{"CREATE INDEX fresh ON orders (note)", "CREATE INDEX CONCURRENTLY fresh ON orders (note)"} {
@@ -685,7 +674,6 @@ func TestWhoWakesUpLateAppliesNothing(t *testing.T) {
 
 // TestAShardIsAwayInARollout (R13).
 func TestAShardIsAwayInARollout(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	w.begin(t, "change", "CREATE INDEX fresh ON orders (note)")
 	w.next(t, "change", "")
@@ -714,7 +702,6 @@ func TestAShardIsAwayInARollout(t *testing.T) {
 
 // TestAShardThatIsRemovedLeavesTheRollout: its part goes with it.
 func TestAShardThatIsRemovedLeavesTheRollout(t *testing.T) {
-	t.Parallel()
 	w := newRollouts(t)
 	fresh := pgtest.StartN(t, 1)[0]
 	add(t, w.process, "s4", fresh) // owns nothing
