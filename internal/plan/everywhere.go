@@ -15,7 +15,7 @@ var globalKinds = []facts.Kind{
 	"AlterDatabaseSetStmt", "CreateExtensionStmt", "AlterExtensionStmt", "CreateSchemaStmt", "CreateEnumStmt", "CompositeTypeStmt", "CreateRangeStmt", "CreateDomainStmt",
 	"AlterEnumStmt", "AlterTypeStmt", "AlterDomainStmt", "CreateFunctionStmt", "AlterFunctionStmt", "DefineStmt", "CreateCastStmt", "CreateOpClassStmt",
 	"CreateOpFamilyStmt", "AlterOpFamilyStmt", "AlterOperatorStmt", "AlterCollationStmt", "CreateConversionStmt", "CreatePLangStmt",
-	"AlterTSDictionaryStmt", "AlterTSConfigurationStmt", "CreateTransformStmt", "CreateAmStmt",
+	"AlterTSDictionaryStmt", "AlterTSConfigurationStmt", "CreateTransformStmt", "CreateAmStmt", "AlterStatsStmt",
 }
 
 // globalTypes are the kinds of things that every shard has, as DROP, ALTER, GRANT and COMMENT call them.
@@ -23,6 +23,7 @@ var globalTypes = []string{
 	"ROLE", "EXTENSION", "SCHEMA", "TYPE", "DOMAIN", "ATTRIBUTE", "FUNCTION", "PROCEDURE", "ROUTINE", "AGGREGATE", "OPERATOR", "OPERATOR CLASS", "OPERATOR FAMILY", "CAST",
 	"COLLATION", "CONVERSION", "LANGUAGE", "TRANSFORM", "ACCESS METHOD", "TEXT SEARCH CONFIGURATION", "TEXT SEARCH DICTIONARY", "TEXT SEARCH PARSER", "TEXT SEARCH TEMPLATE",
 	"TSCONFIGURATION", "TSDICTIONARY", "TSPARSER", "TSTEMPLATE", "DOMCONSTRAINT", "DOMAIN CONSTRAINT", "ALL IN SCHEMA", "PARAMETER ACL",
+	"STATISTICS", // they are where their table is, which their name does not tell
 }
 
 // isGlobal says whether a statement is about something that every shard has.
@@ -48,9 +49,10 @@ func (d *definition) everywhere(why string) {
 }
 
 // isLenient says whether a shard that does not have what the statement is about is passed over. If it is about several things it may have some of
-// them, and rights to those must be the same everywhere.
+// them, which must be dropped, and have the same rights, everywhere.
 func (d *definition) isLenient() bool {
-	return isGlobal(d.s) && !slices.Contains(strictKinds, d.s.Kind) && (d.s.Kind != "GrantStmt" || len(d.s.Object.Names) < 2)
+	several := len(d.s.Object.Names) > 1 && (d.s.Kind == "GrantStmt" || d.s.Kind == "DropStmt")
+	return isGlobal(d.s) && !slices.Contains(strictKinds, d.s.Kind) && !several
 }
 
 // strictKinds make what needs nothing that a shard could lack.

@@ -24,6 +24,7 @@ const shapes = `
 		UNION ALL SELECT 'role ' || rolname FROM pg_roles WHERE oid >= 16384
 		UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname NOT LIKE 'pg\_%' AND nspname <> 'cleave'
 		UNION ALL SELECT 'comment ' || description FROM pg_description WHERE objoid = to_regclass('orders')
+		UNION ALL SELECT 'statistics ' || stxname || ' ' || stxstattarget || coalesce(obj_description(oid, 'pg_statistic_ext'), '') FROM pg_statistic_ext WHERE stxrelid = to_regclass('orders')
 		UNION ALL SELECT 'setting ' || array_to_string(setconfig, ',') FROM pg_db_role_setting WHERE setrole <> 0
 	) AS lines`
 
@@ -42,11 +43,15 @@ func (w *world) sameShapes(t *testing.T) {
 // TestDefinitionsReachEveryShard: what defines something on a table that several shards have defines it on all of them, or nowhere.
 func TestDefinitionsReachEveryShard(t *testing.T) {
 	for name, sql := range map[string][]string{
-		"columns":                {"ALTER TABLE orders ADD COLUMN total int DEFAULT 7 NOT NULL, ADD COLUMN more text", "INSERT INTO orders (id, note) VALUES (1, 'x'), (2, 'y'), (3, 'z') RETURNING total", "ALTER TABLE orders DROP COLUMN more", "SELECT * FROM orders WHERE id = 1", "ALTER TABLE orders RENAME COLUMN total TO sum", "ALTER TABLE orders ALTER COLUMN sum TYPE bigint"},
-		"indexes":                {"CREATE INDEX by_note ON orders (note)", "CREATE UNIQUE INDEX both ON orders (id, note)", "ALTER INDEX by_note RENAME TO notes", "REINDEX TABLE orders", "DROP INDEX both", "CREATE INDEX notes ON orders (id)", "CREATE INDEX IF NOT EXISTS notes ON orders (id)"},
-		"constraints":            {"ALTER TABLE orders ADD CONSTRAINT long CHECK (length(note) > 1)", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders DROP CONSTRAINT long", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders ADD FOREIGN KEY (note) REFERENCES countries (code)"},
-		"what fails":             {"INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, NULL), (4, 'z')", "ALTER TABLE orders ALTER COLUMN note SET NOT NULL", "ALTER TABLE orders ADD COLUMN id int", "ALTER TABLE orders DROP COLUMN nosuch", "ALTER TABLE IF EXISTS nosuch ADD COLUMN x int"},
-		"in a transaction":       {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO orders VALUES (1, 'x', 5)", "INSERT INTO orders VALUES (2, 'x', 6)", "SELECT total FROM orders WHERE id = 2", "COMMIT", "SELECT total FROM orders WHERE id = 1"},
+		"columns":          {"ALTER TABLE orders ADD COLUMN total int DEFAULT 7 NOT NULL, ADD COLUMN more text", "INSERT INTO orders (id, note) VALUES (1, 'x'), (2, 'y'), (3, 'z') RETURNING total", "ALTER TABLE orders DROP COLUMN more", "SELECT * FROM orders WHERE id = 1", "ALTER TABLE orders RENAME COLUMN total TO sum", "ALTER TABLE orders ALTER COLUMN sum TYPE bigint"},
+		"indexes":          {"CREATE INDEX by_note ON orders (note)", "CREATE UNIQUE INDEX both ON orders (id, note)", "ALTER INDEX by_note RENAME TO notes", "REINDEX TABLE orders", "DROP INDEX both", "CREATE INDEX notes ON orders (id)", "CREATE INDEX IF NOT EXISTS notes ON orders (id)"},
+		"constraints":      {"ALTER TABLE orders ADD CONSTRAINT long CHECK (length(note) > 1)", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders DROP CONSTRAINT long", "INSERT INTO orders VALUES (1, 'x')", "ALTER TABLE orders ADD FOREIGN KEY (note) REFERENCES countries (code)"},
+		"what fails":       {"INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, NULL), (4, 'z')", "ALTER TABLE orders ALTER COLUMN note SET NOT NULL", "ALTER TABLE orders ADD COLUMN id int", "ALTER TABLE orders DROP COLUMN nosuch", "ALTER TABLE IF EXISTS nosuch ADD COLUMN x int"},
+		"in a transaction": {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "INSERT INTO orders VALUES (1, 'x', 5)", "INSERT INTO orders VALUES (2, 'x', 6)", "SELECT total FROM orders WHERE id = 2", "COMMIT", "SELECT total FROM orders WHERE id = 1"},
+		"statistics": {
+			"CREATE STATISTICS a ON id, note FROM orders", "CREATE STATISTICS b ON id, note FROM orders", "CREATE STATISTICS c ON id, note FROM orders", "ALTER STATISTICS a SET STATISTICS 100", "COMMENT ON STATISTICS a IS 'x'",
+			"ALTER STATISTICS b RENAME TO d", "DROP STATISTICS c", "DROP STATISTICS c", "CREATE STATISTICS e ON a, b FROM undeclared2", "CREATE TABLE undeclared2 (a int, b int)", "CREATE STATISTICS e ON a, b FROM undeclared2", "DROP STATISTICS e",
+		},
 		"rolled back":            {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "CREATE INDEX by_note ON orders (note)", "CREATE ROLE nobody1", "ROLLBACK"},
 		"back to a savepoint":    {"BEGIN", "ALTER TABLE orders ADD COLUMN total int", "SAVEPOINT s", "ALTER TABLE orders ADD COLUMN more int", "ALTER TABLE orders ADD COLUMN more int", "ROLLBACK TO s", "COMMIT"},
 		"in a text":              {"ALTER TABLE orders ADD COLUMN total int; CREATE INDEX by_total ON orders (total)"},
