@@ -25,7 +25,7 @@
 //     below the times its number was used for before ([Config.NotBefore]). For ids made in databases there is a condition
 //     on the move of a slot; DESIGN.md has every case with its argument.
 //   - Ids are strictly increasing per generator and slot. Across slots and generators they are ordered by millisecond, as
-//     well as the clocks agree.
+//     well as the clocks agree; the times of ids made in databases are within 10 ms of the clock's.
 //   - A clock that goes backwards never leads to a duplicate or to a smaller id: [Generator.Next] waits a bounded time,
 //     then fails with a [ClockError]. After the last millisecond of a layout it fails with an [ExhaustedError]; ids never wrap.
 //   - Holes are normal everywhere: a number that was handed out and not used is never handed out again.

@@ -25,6 +25,8 @@ const (
 	// maxLeadMilli is how far ids made in a database may run ahead of the clock before a session waits. pg_sleep cannot
 	// sleep for less than a millisecond, so without a lead a burst would lose half its speed to sleeping too long.
 	maxLeadMilli = 10
+	// maxLagMilli is how far their times may be behind the clock: only then is a clock set, which takes a lock.
+	maxLagMilli = 10
 	// lockClass is the first half of the key of the advisory locks, the lane is the second. It spells "idge" in ASCII.
 	lockClass = 0x69646765
 
@@ -103,7 +105,7 @@ func (l Layout) SQL(config SQLConfig) (string, error) {
 		"generator":     strconv.Itoa(config.Generator),
 		"epochMilli":    strconv.FormatInt(l.epochMilli, 10),
 		"endMilli":      strconv.FormatUint(l.endMilli(), 10),
-		"lastTick":      strconv.FormatUint(lowBits(l.timeBits+l.seqBits), 10),
+		"lastMilli":     strconv.FormatUint(l.endMilli()-1000, 10),
 		"timeShift":     strconv.Itoa(int(l.slotBits + l.genBits + l.seqBits)),
 		"slotShift":     strconv.Itoa(int(l.genBits + l.seqBits)),
 		"slotMask":      strconv.FormatUint(lowBits(l.slotBits), 10),
@@ -113,8 +115,12 @@ func (l Layout) SQL(config SQLConfig) (string, error) {
 		"sequenceBits":  strconv.Itoa(int(l.seqBits)),
 		"sequenceMask":  strconv.FormatUint(lowBits(l.seqBits), 10),
 		"lanes":         strconv.Itoa(lanes),
-		"sequences":     clocksSQL(schema, lanes, lowBits(l.timeBits+l.seqBits)),
+		"countOfSlot":   sequenceOfSlotSQL(schema, "id_count", lanes),
+		"shiftOfSlot":   sequenceOfSlotSQL(schema, "id_shift", lanes),
+		"milli":         fmt.Sprintf(milliSQL, l.epochMilli),
+		"sequences":     clocksSQL(schema, lanes),
 		"lockClass":     strconv.Itoa(lockClass),
+		"maxLag":        strconv.Itoa(maxLagMilli),
 		"maxLead":       strconv.Itoa(maxLeadMilli),
 		"maxBackwards":  strconv.FormatInt(config.MaxBackwards.Milliseconds(), 10),
 	}), nil
@@ -125,15 +131,30 @@ func (l Layout) slotOfHashSQL() string {
 	if l.slotBits == 0 {
 		return "0"
 	}
-	return fmt.Sprintf("(hash >> %d) & %d", 64-l.slotBits, lowBits(l.slotBits))
+	return fmt.Sprintf("(hash OPERATOR(pg_catalog.>>) %d) OPERATOR(pg_catalog.&) %d", 64-l.slotBits, lowBits(l.slotBits))
+}
+
+// milliSQL is the time of day in milliseconds since the layout's epoch.
+const milliSQL = "(pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::bigint OPERATOR(pg_catalog.-) %d)"
+
+// sequenceOfSlotSQL picks the sequence of a slot's lane. It names all of them, which PostgreSQL looks up once for a session: looking one
+// up by a name that is put together takes longer than taking a number from it.
+func sequenceOfSlotSQL(schema, name string, lanes int) string {
+	sequences := make([]string, lanes)
+	for lane := range lanes {
+		sequences[lane] = fmt.Sprintf("'%s.%s_%d'::pg_catalog.regclass", schema, name, lane)
+	}
+	return fmt.Sprintf("(ARRAY[%s])[(slot OPERATOR(pg_catalog.%%) %d) OPERATOR(pg_catalog.+) 1]", strings.Join(sequences, ", "), lanes)
 }
 
 // clocksSQL creates the sequences that serve as clocks.
-func clocksSQL(schema string, lanes int, lastTick uint64) string {
+func clocksSQL(schema string, lanes int) string {
 	var text strings.Builder
 	for lane := range lanes {
-		fmt.Fprintf(&text, "CREATE SEQUENCE IF NOT EXISTS %[1]s.id_clock_%[2]d AS bigint MINVALUE 0 START 0 MAXVALUE %[3]d CACHE 1 NO CYCLE;\n"+
-			"REVOKE ALL ON SEQUENCE %[1]s.id_clock_%[2]d FROM PUBLIC;\n", schema, lane, lastTick)
+		for _, name := range []string{"id_count", "id_shift"} {
+			fmt.Fprintf(&text, "CREATE SEQUENCE IF NOT EXISTS %[1]s.%[2]s_%[3]d AS bigint MINVALUE 0 START 0 CACHE 1 NO CYCLE;\n"+
+				"REVOKE ALL ON SEQUENCE %[1]s.%[2]s_%[3]d FROM PUBLIC;\n", schema, name, lane)
+		}
 	}
 	return text.String()
 }

@@ -5,6 +5,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/install.sh"
+. "$here/packages.sh"
 
 # The suite uses the distribution's Python, whose packages these are, and no other that may come first in PATH.
 has_python() { /usr/bin/python3 -c "import $1" 2>/dev/null; }
@@ -25,18 +26,7 @@ command -v javac >/dev/null || missing+=(default-jdk-headless)
 [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
 if ! command -v node >/dev/null; then missing+=(nodejs node-pg); fi
 
-if [ ${#missing[@]} -ne 0 ]; then
-  if ! command -v apt-get >/dev/null; then
-    echo "missing: ${missing[*]}. Install them; the suite leaves out the clients that it does not find." >&2
-    exit 1
-  fi
-  as_root=()
-  if [ "$(id -u)" -ne 0 ]; then as_root=(sudo); fi
-  echo "installing ${missing[*]} from the distribution's packages" >&2
-  export DEBIAN_FRONTEND=noninteractive
-  "${as_root[@]}" apt-get update -q
-  "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}"
-fi
+install_packages "Install them; the suite leaves out the clients that it does not find." "${missing[@]}"
 
 if ! has_node_pg; then
   if ! command -v npm >/dev/null; then

@@ -3,6 +3,8 @@
 # detector, and PostgreSQL's server.
 set -euo pipefail
 
+. "$(dirname "$0")/packages.sh"
+
 has_postgres() {
   if [ -n "${CLEAVE_PG_BIN:-}" ] && [ -x "$CLEAVE_PG_BIN/initdb" ]; then return 0; fi
   if command -v initdb >/dev/null && command -v postgres >/dev/null; then return 0; fi
@@ -18,18 +20,9 @@ has_postgres || missing+=(postgresql)
 command -v psql >/dev/null || missing+=(postgresql-client)
 if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
 
-if ! command -v apt-get >/dev/null; then
-  echo "missing: ${missing[*]}. Install them, PostgreSQL 15 or newer, or set CLEAVE_PG_BIN to the folder that holds initdb." >&2
-  exit 1
-fi
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then as_root=(sudo); fi
-echo "installing ${missing[*]} from the distribution's packages" >&2
-export DEBIAN_FRONTEND=noninteractive
-"${as_root[@]}" apt-get update -q
 # The package would start a server of its own on port 5432; tests and dev start theirs.
-if [ ! -e /etc/postgresql-common/createcluster.conf ]; then
-  "${as_root[@]}" mkdir -p /etc/postgresql-common
-  echo "create_main_cluster = false" | "${as_root[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null
+if command -v apt-get >/dev/null && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+  as_root mkdir -p /etc/postgresql-common
+  echo "create_main_cluster = false" | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
 fi
-"${as_root[@]}" apt-get install -y -q --no-install-recommends -o Dpkg::Options::=--force-confold "${missing[@]}"
+install_packages "Install them, PostgreSQL 15 or newer, or set CLEAVE_PG_BIN to the folder that holds initdb." "${missing[@]}"

@@ -64,69 +64,75 @@ CREATE OR REPLACE FUNCTION {{schema}}.id_sequence(id bigint) RETURNS integer
   RETURN pg_catalog.int4(pg_catalog.int8and(id, {{sequenceMask}}));
 COMMENT ON FUNCTION {{schema}}.id_sequence(bigint) IS 'what tells apart the ids of one maker, slot and millisecond';
 
--- Clocks: the last value of each is the last tick (millisecond and sequence number in one) that an id carries. Slot s uses
--- clock s modulo {{lanes}}, so that sessions working on different slots seldom wait for each other. Sequences, because what they
--- count survives a rollback, a crash and a promotion. Nobody but the owner may touch them.
+-- Clocks: each is two sequences. A tick (millisecond and sequence number in one) is a number of id_count_… plus what
+-- id_shift_… says, and the last tick that an id carries is the sum of their last values. Counts go up by one for each id, without
+-- a lock; a shift goes up when its clock has fallen behind the time of day. Slot s uses clock s modulo {{lanes}}. Sequences,
+-- because what they count survives a rollback, a crash and a promotion. Nobody but the owner may touch them.
 {{sequences}}
 -- next_id makes an id for a row whose shard key has this hash. The id is greater than every id made here before for the same
 -- slot, whoever made it, whether or not that transaction committed. It raises 55000 when the server's clock is more than
--- {{maxBackwards}} ms behind the ids already made, 2200H when the layout has ended.
+-- {{maxBackwards}} ms behind the ids already made, 2200H when the layout ends within a second. A SET clause would take half as
+-- long as all the rest, so every name and operator has its schema; BETWEEN and CASE with a value would look for theirs.
 CREATE OR REPLACE FUNCTION {{schema}}.next_id(hash bigint) RETURNS bigint
   LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
-  SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-  slot  bigint;
-  lane  integer;
-  clock regclass;
-  milli bigint;
-  last  bigint;
-  tick  bigint;
-  ahead bigint;
+  slot   bigint              := {{slotOfHash}};
+  counts pg_catalog.regclass := {{countOfSlot}};
+  shifts pg_catalog.regclass := {{shiftOfSlot}};
+  shift  bigint;
+  milli  bigint;
+  tick   bigint;
+  ahead  bigint;
 BEGIN
-  IF hash IS NULL THEN
-    RAISE EXCEPTION 'cannot make an id for a row without a key hash' USING ERRCODE = '22004';
-  END IF;
-  slot  := {{slotOfHash}};
-  lane  := slot % {{lanes}};
-  clock := ('{{schema}}.id_clock_' || lane)::regclass;
-
-  -- The lock is needed for some microseconds, not until the transaction ends. A transaction-level advisory lock is given
-  -- back when the block it was taken in is rolled back, while what happened to a sequence stays: so the block ends with an
-  -- exception, always. Whatever else ends it (a cancelled query, a closed connection) gives the lock back as well.
-  BEGIN
-    PERFORM pg_advisory_xact_lock({{lockClass}}, lane);
-    milli := floor(date_part('epoch', clock_timestamp()) * 1000)::bigint - {{epochMilli}};
-    last  := coalesce(pg_sequence_last_value(clock), -1);
-    tick  := greatest(last + 1, milli << {{sequenceBits}});
-    ahead := (tick >> {{sequenceBits}}) - milli;
-    -- Looked at before the tick is taken: refused calls must not push the clock further ahead.
-    IF ahead > {{maxBackwards}} THEN
-      RAISE EXCEPTION 'the server''s clock is % ms behind the ids already made', ahead
-        USING ERRCODE = '55000',
-              DETAIL = 'At most {{maxBackwards}} ms is waited for.',
-              HINT = 'Was the clock set back, or are more ids wanted for one slot than the layout has? Ids can be made again once it has caught up.';
+  -- Each expression that runs costs a transaction a microsecond, so what is rare is all behind one condition.
+  LOOP
+    shift := coalesce(pg_catalog.pg_sequence_last_value(shifts), 0);
+    milli := {{milli}};
+    -- Looked at before a count is taken: refused and waiting calls must not push the clock further ahead.
+    ahead := ((coalesce(pg_catalog.pg_sequence_last_value(counts), -1) OPERATOR(pg_catalog.+) 1 OPERATOR(pg_catalog.+) shift)
+      OPERATOR(pg_catalog.>>) {{sequenceBits}}) OPERATOR(pg_catalog.-) milli;
+    IF ahead OPERATOR(pg_catalog.<) -{{maxLag}} OR ahead OPERATOR(pg_catalog.>) {{maxLead}}
+      OR milli OPERATOR(pg_catalog.>=) {{lastMilli}} OR hash IS NULL THEN
+      IF hash IS NULL THEN
+        RAISE EXCEPTION 'cannot make an id for a row without a key hash' USING ERRCODE = '22004';
+      ELSIF milli OPERATOR(pg_catalog.>=) {{lastMilli}} THEN
+        RAISE EXCEPTION 'the id layout has ended'
+          USING ERRCODE = '2200H', DETAIL = 'The layout is {{layout}}.';
+      END IF;
+      IF ahead OPERATOR(pg_catalog.>) {{maxBackwards}} THEN
+        RAISE EXCEPTION 'the server''s clock is % ms behind the ids already made', ahead
+          USING ERRCODE = '55000',
+                DETAIL = 'At most {{maxBackwards}} ms is waited for.',
+                HINT = 'Was the clock set back, or are more ids wanted for one slot than the layout has? Ids can be made again once it has caught up.';
+      ELSIF ahead OPERATOR(pg_catalog.>) {{maxLead}} THEN
+        -- A burst may run ahead of the clock a little; beyond that the session waits.
+        PERFORM pg_catalog.pg_sleep((ahead OPERATOR(pg_catalog.-) {{maxLead}}) OPERATOR(pg_catalog./) 1000.0);
+        CONTINUE;
+      END IF;
+      -- Shifts never go back, so only one session at a time sets one. The lock is needed for some microseconds, not until the
+      -- transaction ends. A transaction-level advisory lock is given back when the block it was taken in is rolled back, while
+      -- what happened to a sequence stays: so the block ends with an exception, always. Whatever else ends it (a cancelled
+      -- query, a closed connection) gives the lock back as well.
+      BEGIN
+        PERFORM pg_catalog.pg_advisory_xact_lock({{lockClass}}, (slot OPERATOR(pg_catalog.%) {{lanes}})::integer);
+        tick := ({{milli}} OPERATOR(pg_catalog.<<) {{sequenceBits}}) OPERATOR(pg_catalog.-) 1
+          OPERATOR(pg_catalog.-) coalesce(pg_catalog.pg_sequence_last_value(counts), -1);
+        IF tick OPERATOR(pg_catalog.>) coalesce(pg_catalog.pg_sequence_last_value(shifts), 0) THEN
+          PERFORM pg_catalog.setval(shifts, tick);
+        END IF;
+        RAISE EXCEPTION USING ERRCODE = 'CLID0';
+      EXCEPTION WHEN SQLSTATE 'CLID0' THEN
+        CONTINUE;
+      END;
     END IF;
-    IF milli >= {{endMilli}} OR tick > {{lastTick}} THEN
-      RAISE EXCEPTION 'the id layout has ended'
-        USING ERRCODE = '2200H', DETAIL = 'The layout is {{layout}}.';
-    END IF;
-    -- Both leave the sequence at this tick; nextval writes WAL only once in 32 times.
-    IF tick = last + 1 THEN
-      tick := nextval(clock);
-    ELSE
-      tick := setval(clock, tick);
-    END IF;
-    RAISE EXCEPTION USING ERRCODE = 'CLID0';
-  EXCEPTION WHEN SQLSTATE 'CLID0' THEN
-    NULL;
-  END;
-
-  -- A burst may run ahead of the clock a little; beyond that the session waits, now that it holds nothing that others need.
-  IF ahead > {{maxLead}} THEN
-    PERFORM pg_sleep((ahead - {{maxLead}}) / 1000.0);
-  END IF;
-  RETURN ((tick >> {{sequenceBits}}) << {{timeShift}}) | (slot << {{slotShift}}) | {{generatorBits}} | (tick & {{sequenceMask}});
+    tick := pg_catalog.nextval(counts) OPERATOR(pg_catalog.+) shift;
+    -- A count belongs to the shift that was there before it and after it, and to no other.
+    EXIT WHEN coalesce(pg_catalog.pg_sequence_last_value(shifts), 0) OPERATOR(pg_catalog.=) shift;
+  END LOOP;
+  RETURN ((tick OPERATOR(pg_catalog.>>) {{sequenceBits}}) OPERATOR(pg_catalog.<<) {{timeShift}}) OPERATOR(pg_catalog.|)
+    (slot OPERATOR(pg_catalog.<<) {{slotShift}}) OPERATOR(pg_catalog.|) {{generatorBits}} OPERATOR(pg_catalog.|)
+    (tick OPERATOR(pg_catalog.&) {{sequenceMask}});
 END
 $body$;
 COMMENT ON FUNCTION {{schema}}.next_id(bigint) IS 'makes an id for a row whose shard key has this hash';
@@ -138,10 +144,13 @@ CREATE OR REPLACE FUNCTION {{schema}}.id_high_water() RETURNS timestamptz
   SET search_path = pg_catalog, pg_temp
 AS $body$
 DECLARE
-  last bigint := -1;
+  last  bigint := -1;
+  count bigint;
 BEGIN
   FOR lane IN 0 .. {{lanes}} - 1 LOOP
-    last := greatest(last, pg_sequence_last_value(('{{schema}}.id_clock_' || lane)::regclass));
+    -- The count first: an id made before has no greater one, and no greater shift than is there afterwards.
+    count := coalesce(pg_sequence_last_value(('{{schema}}.id_count_' || lane)::regclass), -1);
+    last  := greatest(last, count + coalesce(pg_sequence_last_value(('{{schema}}.id_shift_' || lane)::regclass), 0));
   END LOOP;
   RETURN to_timestamp(((last >> {{sequenceBits}}) + 1 + {{epochMilli}}) / 1000::float8);
 END
@@ -151,7 +160,7 @@ REVOKE ALL ON FUNCTION {{schema}}.id_high_water() FROM PUBLIC;
 
 -- id_raise_floor makes sure that no id made here from now on carries an earlier time, and returns how far that time is
 -- ahead of the clock (negative when it is behind). It never lowers anything. Call it in a transaction of its own: it
--- holds up the making of ids until that ends.
+-- may hold up the making of ids until that ends.
 CREATE OR REPLACE FUNCTION {{schema}}.id_raise_floor(not_before timestamptz) RETURNS interval
   LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE STRICT SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp
@@ -159,17 +168,17 @@ AS $body$
 DECLARE
   milli bigint := ceil(date_part('epoch', not_before) * 1000)::bigint - {{epochMilli}};
   tick  bigint := (milli << {{sequenceBits}}) - 1;
-  clock regclass;
+  shift bigint;
 BEGIN
   IF milli > {{endMilli}} THEN
     RAISE EXCEPTION 'the floor is after the end of the id layout'
       USING ERRCODE = '22008', DETAIL = 'The layout is {{layout}}.';
   END IF;
   FOR lane IN 0 .. {{lanes}} - 1 LOOP
-    clock := ('{{schema}}.id_clock_' || lane)::regclass;
     PERFORM pg_advisory_xact_lock({{lockClass}}, lane);
-    IF tick > coalesce(pg_sequence_last_value(clock), -1) THEN
-      PERFORM setval(clock, tick);
+    shift := tick - coalesce(pg_sequence_last_value(('{{schema}}.id_count_' || lane)::regclass), -1);
+    IF shift > coalesce(pg_sequence_last_value(('{{schema}}.id_shift_' || lane)::regclass), 0) THEN
+      PERFORM setval(('{{schema}}.id_shift_' || lane)::regclass, shift);
     END IF;
   END LOOP;
   RETURN not_before - clock_timestamp();

@@ -26,6 +26,8 @@ func AskSQL(part *plan.KeyPart, literals *sqltext.Normalized, text []byte, param
 		expression, typ = "$1", fromParam(o, &sent[0]).oid
 	case plan.FromLiteral:
 		expression, typ = literalSQL(literals.Literals[o.Literal], text), fromLiteral(o, literals, text).oid
+	case plan.FromDefault:
+		expression = sqltext.QuoteLiteral(o.Fixed)
 	case plan.IsTrue:
 		expression = "true"
 	case plan.IsFalse:

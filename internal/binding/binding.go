@@ -68,6 +68,8 @@ func Value(part *plan.KeyPart, literals *sqltext.Normalized, text []byte, params
 		}
 		src := fromLiteral(o, literals, text)
 		return bind(part, &src, s)
+	case plan.FromDefault:
+		return bind(part, &source{bytes: []byte(o.Fixed)}, s)
 	case plan.FromParam:
 		if o.Param < 1 || o.Param > len(params) {
 			return key.Value{}, AnyShard, nil // too few parameters: an error everywhere

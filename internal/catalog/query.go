@@ -152,6 +152,8 @@ SELECT json_build_object(
 		'HasRules', EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = w.oid AND r.rulename <> '_RETURN'),
 		'HasTriggers', EXISTS (SELECT FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = w.oid AND NOT g.tgisinternal
 			AND p.pronamespace IS DISTINCT FROM to_regnamespace('cleave')::oid),
+		'VaryingTrigger', (SELECT min(p.oid::regproc::text) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = w.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'
+			AND p.provolatile <> 'i' AND p.pronamespace NOT IN ('pg_catalog'::regnamespace, coalesce(to_regnamespace('cleave')::oid, 0))),
 		-- Of a sequence, the tables that own it or have it in a default.
 		'Serves', (SELECT json_agg(json_build_object('Schema', n.nspname, 'Name', c.relname) ORDER BY n.nspname, c.relname)
 			FROM (SELECT d.refobjid FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
@@ -168,6 +170,10 @@ SELECT json_build_object(
 			-- A default is the same everywhere if it is a constant; what functions it calls does not stand in the catalogue if they are PostgreSQL's.
 			'DefaultVaries', a.attgenerated = '' AND (a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END, '0')
 				!~ $constant$^(-?[0-9.]+|'([^']|'')*'|true|false|NULL)(::("?[a-z_ ]+"?\.)?"?[a-z_0-9 ]+"?(\([0-9, ]+\))?[][]*)*$$constant$),
+			'Fixed', CASE WHEN a.attgenerated = '' AND a.attidentity = '' AND a.atttypid = ANY ('{int2,int4,int8,text,varchar,uuid}'::regtype[]) AND pg_get_expr(d.adbin, d.adrelid) !~ '[^ -~]'
+				AND strpos(pg_get_expr(d.adbin, d.adrelid), chr(92)) = 0 THEN -- a backslash is written as the session reads one
+				coalesce(substring(pg_get_expr(d.adbin, d.adrelid) FROM $fixed$^-?[0-9]+$$fixed$),
+					replace(substring(pg_get_expr(d.adbin, d.adrelid) FROM $fixed$^'((?:[^']|'')*)'::[a-z ]+$$fixed$), $fixed$''$fixed$, $fixed$'$fixed$)) END,
 			-- The sequence of a serial column, or of an identity that takes other values too.
 			'Sequence', CASE
 				WHEN a.attidentity = 'd' THEN (SELECT quote_ident(n.nspname) || '.' || quote_ident(q.relname) FROM pg_depend e JOIN pg_class q ON q.oid = e.objid JOIN pg_namespace n ON n.oid = q.relnamespace

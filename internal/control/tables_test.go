@@ -338,6 +338,10 @@ func TestTablesThatCannotBeDeclared(t *testing.T) {
 			}
 		})
 	}
+	for _, table := range []string{"pg_catalog.pg_class", "cleave.pins", "information_schema.sql_features"} {
+		_, err := p.ShardTables(t.Context(), sharding(t, table, "oid"))
+		refusal(t, pgerr.InsufficientPrivilege, err, table)
+	}
 	execute(t, home, "DROP SCHEMA test CASCADE; CREATE TABLE loose (id bigint, u bigint UNIQUE)")
 	request := sharding(t, "loose", "id")
 	request.UniquePerShard = true

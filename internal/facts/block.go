@@ -28,10 +28,11 @@ type Block struct {
 	// Distinct: DISTINCT or DISTINCT ON, the latter if there are terms.
 	Distinct   bool
 	DistinctOn []Term
-	// Sorted: ORDER BY; Limited: LIMIT, OFFSET or FETCH; Locks: FOR UPDATE and its like.
+	// Sorted: ORDER BY; Limited: LIMIT, OFFSET or FETCH, unless that is NULL or ALL, which leaves out no row; Locks: FOR UPDATE and its like.
 	Sorted, Limited, Locks bool
-	// AtMost is how many rows there are at most, if nothing else than that limits them: neither OFFSET nor WITH TIES.
-	AtMost *Operand
+	// AtMost is how many rows there are at most, an expression if WITH TIES lets in more; nil if any number. Skips is how many of them OFFSET
+	// leaves out; nil if none.
+	AtMost, Skips *Operand
 	// Windows are the terms of PARTITION BY for each call over a window; none for one without, or whose window is not to be found.
 	Windows [][]Term
 

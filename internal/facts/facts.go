@@ -208,6 +208,9 @@ const (
 	Default
 	True
 	False
+	// Fixed: a constant that does not stand in the statement. Its value is Text, in no type yet. A planner puts it where a row leaves a
+	// column to a default that is a constant.
+	Fixed
 )
 
 // Type is the name of a type.
@@ -255,6 +258,11 @@ type Transaction struct {
 	Chain     bool
 	// Serializable: it names that isolation level.
 	Serializable bool
+	// Deferred: SET CONSTRAINTS … DEFERRED. Constraints are those that it names; none for ALL. CrossDatabase: a name has that of a database
+	// before it.
+	Deferred      bool
+	Constraints   []Name
+	CrossDatabase bool
 }
 
 // TransactionKind is which statement of transaction control it is.

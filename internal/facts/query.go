@@ -69,12 +69,27 @@ func (w *walker) selection(s *pgquery.SelectStmt, role Role, locked bool) *Block
 			b.selects(s)
 		}
 		b.Sorted, b.Locks = len(s.SortClause) > 0, len(s.LockingClause) > 0
-		b.Limited = s.LimitCount != nil || s.LimitOffset != nil
-		if s.LimitCount != nil && s.LimitOffset == nil && s.LimitOption != pgquery.LimitOption_LIMIT_OPTION_WITH_TIES {
-			b.AtMost = new(operandOf(s.LimitCount))
-		}
+		b.limits(s)
 		w.selectRest(s)
 	})
+}
+
+// limits notes how many rows there can be, and which are left out.
+func (b *Block) limits(s *pgquery.SelectStmt) {
+	if s.LimitOption == pgquery.LimitOption_LIMIT_OPTION_WITH_TIES {
+		b.AtMost = &Operand{}
+	} else if !leavesOutNone(s.LimitCount) {
+		b.AtMost = new(operandOf(s.LimitCount))
+	}
+	if !leavesOutNone(s.LimitOffset) {
+		b.Skips = new(operandOf(s.LimitOffset))
+	}
+	b.Limited = b.AtMost != nil || b.Skips != nil
+}
+
+// leavesOutNone says whether a LIMIT or OFFSET is not there, or is NULL, as LIMIT ALL is too.
+func leavesOutNone(count *pgquery.Node) bool {
+	return count == nil || count.GetAConst().GetIsnull()
 }
 
 var operations = map[pgquery.SetOperation]SetOperation{

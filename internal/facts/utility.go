@@ -54,8 +54,12 @@ func (w *walker) utility(message proto.Message) {
 	case *pgquery.TruncateStmt:
 		o.Cascade = s.Behavior == pgquery.DropBehavior_DROP_CASCADE
 	case *pgquery.ConstraintsSetStmt: // names of constraints, not of tables
+		w.out.Transaction.Deferred = s.Deferred
 		for _, name := range s.Constraints {
 			w.skipped[name] = true
+			v := name.GetRangeVar()
+			w.out.Transaction.Constraints = append(w.out.Transaction.Constraints, Name{v.GetSchemaname(), v.GetRelname()})
+			w.out.Transaction.CrossDatabase = w.out.Transaction.CrossDatabase || v.GetCatalogname() != ""
 		}
 	default:
 		w.definition(message)

@@ -17,6 +17,8 @@ type Error struct {
 	Message, Detail, Hint string
 	// Position is where in the statement the error is, in characters from 1; 0 if nobody knows.
 	Position int
+	// Schema, Table, Column, DataType and Constraint name what it is about; empty where it is about nothing of the kind.
+	Schema, Table, Column, DataType, Constraint string
 }
 
 // Severities.
@@ -111,6 +113,13 @@ func (e *Error) WithDetail(format string, arguments ...any) *Error {
 func (e *Error) WithHint(format string, arguments ...any) *Error {
 	c := *e
 	c.Hint = fmt.Sprintf(format, arguments...)
+	return &c
+}
+
+// OfColumn returns a copy that says of which column it tells.
+func (e *Error) OfColumn(schema, table, column string) *Error {
+	c := *e
+	c.Schema, c.Table, c.Column = schema, table, column
 	return &c
 }
 

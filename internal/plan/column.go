@@ -194,6 +194,8 @@ func sameOperand(a, b *facts.Operand) bool {
 		return a.Start == b.Start
 	case facts.Param:
 		return a.Param == b.Param
+	case facts.Fixed:
+		return a.Text == b.Text
 	case facts.Null, facts.True, facts.False:
 		return true
 	default:

@@ -99,13 +99,36 @@ func (v *survey) varies(numbers []Number) string {
 		return "a system column"
 	}
 	why := ""
+	var written []int
 	v.s.Query.Walk(func(b *facts.Block) bool {
 		if why == "" {
 			why = v.variesIn(b, numbers)
 		}
+		if b.Target != nil {
+			written = append(written, b.Target.Table)
+		}
 		return why == ""
 	})
+	if why == "" {
+		why = v.variesBeside(written)
+	}
 	return why
+}
+
+// variesBeside returns what the tables of a statement let happen on one shard and not on another. Rows that a statement writes are locked on the
+// home shard before others see it; those that it only reads may be other ones a moment later.
+func (v *survey) variesBeside(written []int) string {
+	for i := range v.tables {
+		r := &v.tables[i]
+		switch {
+		case r.class == system || r.relation == nil:
+		case !slices.Contains(written, i):
+			return "it reads " + r.title() + ", which others may be writing"
+		case r.relation.VaryingTrigger != "":
+			return "trigger function " + r.relation.VaryingTrigger
+		}
+	}
+	return ""
 }
 
 // timeTypes are the types that read words such as 'now'.

@@ -38,6 +38,8 @@ type definition struct {
 	// home and shard say where the things are that it names; one of both at most can hold.
 	home  string
 	shard string
+	// missing is a name that nothing has; every shard says so.
+	missing string
 	// tables are declared ones that it is about.
 	tables []resolved
 }
@@ -72,13 +74,18 @@ func (d *definition) table(t facts.Table) {
 			d.tables = append(d.tables, *served)
 			return
 		}
+		if r.relation == nil && !r.dropped && (t.Role == facts.Referenced || d.s.Kind == "DropStmt") {
+			d.missing = r.title()
+			return
+		}
 		d.home = r.title()
 	}
 }
 
 func (d *definition) isOn(shard string) {
 	if d.shard != "" && d.shard != shard {
-		d.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over tables on several shards is not supported yet", d.s.Name))
+		d.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over tables on several shards is not supported yet", d.s.Name).
+			WithDetail("Something is on shard %s, and something on shard %s.", d.shard, shard).WithHint("%s", onePerStatement))
 	}
 	d.shard = shard
 }
@@ -102,7 +109,8 @@ func (d *definition) declared(r *resolved) {
 			WithHint("Create the table without it, declare it, and then add the foreign key with ALTER TABLE."))
 	case r.Role == facts.Parent:
 		d.out.refuse("child-of-declared", pgerr.New(pgerr.FeatureNotSupported, "a partition or child of a %s table is not supported yet", kind).
-			WithDetail("%s is the parent.", r.title()))
+			WithDetail("%s is the parent, and rows of the child would be its rows too, on this shard alone.", r.title()).
+			WithHint("Make a table without a parent, and declare it: SELECT cleave.shard_table(…, colocate_with => …)."))
 	default:
 		d.tables = append(d.tables, *r)
 	}
@@ -175,7 +183,7 @@ func (d *definition) name(n facts.Name) {
 		d.home = n.Name
 	case d.s.Object.Type == "SCHEMA":
 		d.out.refuse("placed-schema", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet for a schema that a keyspace places", d.s.Name).
-			WithDetail("Keyspace %s places schema %q on shard %s.", keyspace.Name(), schema, place.Shard.Name()))
+			WithDetail("Keyspace %s places schema %q on shard %s.", keyspace.Name(), schema, place.Shard.Name()).WithHint("Connect to that shard for it."))
 	default:
 		d.isOn(place.Shard.Name())
 	}
@@ -189,6 +197,9 @@ var withoutSchema = []string{
 
 // finish decides where the statement runs.
 func (d *definition) finish() {
+	if d.home == "" && len(d.tables) == 0 {
+		d.home = d.missing
+	}
 	switch {
 	case len(d.tables) > 0:
 		d.onDeclared()
@@ -198,7 +209,7 @@ func (d *definition) finish() {
 		d.out.Route = Route{Level: Home, Why: "definitions are the home shard's"}
 	case d.home != "" && d.shard != d.p.Home:
 		d.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over things on several shards is not supported yet", d.s.Name).
-			WithDetail("Something is on shard %s, and %s is on the home shard %s.", d.shard, d.home, d.p.Home))
+			WithDetail("Something is on shard %s, and %s is on the home shard %s.", d.shard, d.home, d.p.Home).WithHint("%s", onePerStatement))
 	default:
 		d.out.Route = Route{Level: OnShard, Shard: d.shard, Why: "definitions on shard " + d.shard}
 	}
@@ -238,7 +249,7 @@ func runsOutsideBlocks(s *facts.Statement) bool {
 // planUpkeep plans what works on the rows or files of tables without changing what they are.
 func planUpkeep(p *planner, s *facts.Statement, out *Statement) {
 	planDefinition(p, s, out)
-	out.Schema = false
+	out.Schema, out.Upkeep = false, true
 	if len(s.Tables) == 0 && out.Refusal == nil {
 		out.Route = Route{Level: Everywhere, Parts: Copies, Why: "every shard has tables"}
 	}
@@ -358,7 +369,8 @@ const duplicateTable = "42P07"
 func (p *planner) refusePlacedTarget(s *facts.Statement, out *Statement) {
 	schema := s.Object.Names[len(s.Object.Names)-1].Name // the new schema is noted last
 	if _, keyspace := p.Map.LocateSchema(schema); keyspace != nil || schema == routerSchema {
-		out.refuse("placed-schema", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported for schema %q", s.Name, schema))
+		out.refuse("placed-schema", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported for schema %q", s.Name, schema).
+			WithDetail("A keyspace places the schema on a shard, and the shard map has its name.").WithHint("Use a schema that no keyspace places."))
 	}
 	for _, t := range s.Tables {
 		p.refuseTaken(out, schema, t.Name)
@@ -442,6 +454,9 @@ func (p *planner) placeMade(s *facts.Statement, out *Statement, own, read Route)
 	}
 	if read.Level != Anywhere && place(own) != place(read) {
 		out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over tables on several shards is not supported yet", s.Name).
-			WithDetail("It would be made on shard %s from tables on shard %s.", place(own), place(read)))
+			WithDetail("It would be made on shard %s from tables on shard %s.", place(own), place(read)).WithHint("Make it beside the tables that it is made from."))
 	}
 }
+
+// onePerStatement is what to do about statements over several shards.
+const onePerStatement = "Use a statement for what is on each shard."

@@ -24,7 +24,7 @@ func (x *proof) obstacleOf(f *facts.Block) string {
 		return "DISTINCT"
 	case f.Sorted:
 		return "ORDER BY"
-	case f.Limited && !x.cutsOff(f):
+	case x.limits(f) && !x.cutsOff(f):
 		return limiting
 	case x.calls(f, func(c *facts.Call) bool { return isInFrom(c) && x.p.isVolatile(c) }):
 		return "a volatile function in FROM"
@@ -36,13 +36,29 @@ func (x *proof) obstacleOf(f *facts.Block) string {
 const limiting = "LIMIT or OFFSET"
 
 // cutsOff says whether all that a query's LIMIT does is to leave out rows of the answer, any of them: every shard gives up to so many,
-// and whoever puts them together stops there.
+// and whoever puts them together stops there. That its OFFSET leaves out none is seen when the statement runs.
 func (x *proof) cutsOff(f *facts.Block) bool {
-	if f != x.s.Query || f.AtMost == nil || f.Locks || !f.Returns {
+	if f != x.s.Query || !f.Returns || f.AtMost != nil && f.Locks {
 		return false
 	}
-	n := x.p.operand(*f.AtMost)
-	return n.CastOID == 0 && (n.Kind == FromLiteral || n.Kind == FromParam)
+	isCount := func(o *facts.Operand) bool {
+		if o == nil {
+			return true
+		}
+		n := x.p.operand(*o)
+		return n.CastOID == 0 && (n.Kind == FromLiteral || n.Kind == FromParam)
+	}
+	return isCount(f.AtMost) && isCount(f.Skips)
+}
+
+// limits says whether a query has a LIMIT or OFFSET that may leave out rows. OFFSET 0 leaves out none: inside of other queries it is written
+// to keep PostgreSQL from taking a query apart.
+func (x *proof) limits(f *facts.Block) bool {
+	if f == x.s.Query || f.AtMost != nil || f.Skips == nil || f.Skips.Kind != facts.Constant || len(f.Skips.Casts) > 0 {
+		return f.Limited
+	}
+	x.byLiteral = true
+	return f.Skips.Text != "0"
 }
 
 // calls says whether one of a query's own calls is such.
@@ -207,7 +223,7 @@ func (x *proof) readsShardedBut(f *facts.Block, seen map[*facts.Common]bool) boo
 
 // varies says whether a query's answer may depend on more than what its tables hold: on the order of rows, or on chance.
 func (x *proof) varies(f *facts.Block) bool {
-	return f.Limited || len(f.DistinctOn) > 0 || len(f.Windows) > 0 ||
+	return x.limits(f) || len(f.DistinctOn) > 0 || len(f.Windows) > 0 ||
 		x.calls(f, func(c *facts.Call) bool { return x.p.isVolatile(c) || x.p.mayAggregate(c) && !orderless[c.Name] }) ||
 		f.Reads(func(s *facts.Source) bool { return s.Kind == facts.TableSource && x.tables[s.Table].Sampled })
 }

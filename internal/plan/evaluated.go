@@ -32,7 +32,7 @@ func (d *definition) surveyCode(s *facts.Statement) {
 	d.out.Taints, d.out.mayDefine = d.out.Taints || v.taints, d.out.mayDefine || v.mayDefine
 	if len(d.out.Virtual) > 0 {
 		d.out.refuse("router-function-place", pgerr.New(pgerr.FeatureNotSupported, "a function of the router is not supported in %s", s.Name).
-			WithHint("Call it by itself, and use its result."))
+			WithDetail("The router answers it, and shards do not know it.").WithHint("Call it by itself, and use its result."))
 	}
 }
 

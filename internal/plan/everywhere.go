@@ -104,12 +104,32 @@ func (d *definition) changeDeclared(r *resolved) {
 		d.checkConstraints(r)
 		if d.s.Options.Concurrently {
 			d.indexConcurrently(r)
+		} else {
+			d.hold(r)
+			d.out.LockFirst = true
 		}
-	case "CommentStmt", "GrantStmt", "CreateTrigStmt", "CreatePolicyStmt", "AlterPolicyStmt", "CreateStatsStmt", "LockStmt", "TruncateStmt", "VacuumStmt",
-		"ClusterStmt", "ReindexStmt", "SecLabelStmt":
+	case "ClusterStmt", "ReindexStmt":
+		if !d.s.Options.Concurrently {
+			d.hold(r)
+		}
+	case "TruncateStmt":
+		d.hold(r)
+		d.out.HoldRight = "TRUNCATE"
+	case "CreateTrigStmt":
+		d.hold(r)
+		d.out.HoldRight = "TRIGGER"
+	case "CreatePolicyStmt", "AlterPolicyStmt":
+		d.hold(r)
+	case "CommentStmt", "GrantStmt", "CreateStatsStmt", "LockStmt", "VacuumStmt", "SecLabelStmt":
 	default:
 		d.refuseChange(r, "")
 	}
+}
+
+// hold keeps everybody off a table until the definition is committed: all shards have to lock it, and whoever has a lock on one and wants
+// another would wait for who waits for it, where no server sees that.
+func (d *definition) hold(r *resolved) {
+	d.out.Holds = append(d.out.Holds, RelationName{r.table.Name().Schema, r.table.Name().Name})
 }
 
 // indexConcurrently is about an index that is made shard by shard, so that some may have it already when the statement is run again.
@@ -162,7 +182,7 @@ func (d *definition) alterDeclared(r *resolved) {
 			return
 		}
 	}
-	d.out.Holds = append(d.out.Holds, RelationName{r.table.Name().Schema, r.table.Name().Name})
+	d.hold(r)
 	d.keepKey(r)
 	d.recount(r)
 	for _, added := range d.s.Object.Added {
@@ -240,13 +260,20 @@ func (d *definition) checkForeign(r *resolved, c facts.Constraint) {
 	}
 	target := d.p.resolve(d.s.Tables[c.Target])
 	switch {
+	case target.relation == nil && !target.dropped: // every shard says that it does not exist
+		return
 	case target.class == reference:
 		return
 	case target.class != sharded || r.table.Kind() != topology.Sharded:
 		d.out.refuse("foreign-key", refusal.WithDetail("%s is neither sharded in the same keyspace nor a reference table.", target.title()).WithHint("Declare that table first."))
 		return
 	case target.table.Keyspace() != r.table.Keyspace():
-		d.out.refuse("foreign-key", refusal.WithDetail("%s is in another keyspace, %s.", target.title(), target.table.Keyspace().Name()))
+		d.out.refuse("foreign-key", refusal.WithDetail("%s is in another keyspace, %s.", target.title(), target.table.Keyspace().Name()).
+			WithHint("Tables of one keyspace are sharded together: cleave.shard_table(…, colocate_with => …)."))
+		return
+	case len(c.TargetColumns) == 0:
+		d.out.refuse("foreign-key", refusal.WithDetail("It does not say to which columns of %s it refers, and the key has to be among them.", target.title()).
+			WithHint("Name them: REFERENCES %s (…).", target.title()))
 		return
 	}
 	key, targetKey := r.table.KeyColumns(), target.table.KeyColumns()
@@ -254,7 +281,7 @@ func (d *definition) checkForeign(r *resolved, c facts.Constraint) {
 		at := slices.Index(c.Columns, column)
 		if at < 0 || at >= len(c.TargetColumns) || c.TargetColumns[at] != targetKey[i] {
 			d.out.refuse("foreign-key", refusal.WithDetail("It does not pair key column %q with %q of %s, so that row may be on another shard.", column, targetKey[i], target.title()).
-				WithHint("FOREIGN KEY (%s, …) REFERENCES %s (%s, …)", strings.Join(key, ", "), target.title(), strings.Join(targetKey, ", ")))
+				WithHint("Have it pair the keys: FOREIGN KEY (%s, …) REFERENCES %s (%s, …).", strings.Join(key, ", "), target.title(), strings.Join(targetKey, ", ")))
 			return
 		}
 	}
@@ -263,9 +290,11 @@ func (d *definition) checkForeign(r *resolved, c facts.Constraint) {
 func (d *definition) renameDeclared(r *resolved) {
 	switch d.s.Object.Type {
 	case "COLUMN":
-		d.out.Holds = append(d.out.Holds, RelationName{r.table.Name().Schema, r.table.Name().Name})
+		d.hold(r)
 		d.keepKey(r)
-	case "TABCONSTRAINT", "CONSTRAINT", "TRIGGER", "POLICY", "INDEX":
+	case "TABCONSTRAINT", "CONSTRAINT", "TRIGGER", "POLICY":
+		d.hold(r)
+	case "INDEX":
 	default:
 		d.refuseChange(r, "The shard map knows "+r.title()+" by its name.")
 	}
@@ -276,7 +305,11 @@ func (d *definition) dropDeclared(r *resolved) {
 	switch d.s.Object.Type {
 	case "TABLE":
 		d.out.Holds, d.out.DropsTables = append(d.out.Holds, name), append(d.out.DropsTables, name)
-	case "INDEX", "TRIGGER", "POLICY", "RULE", "STATISTICS":
+	case "INDEX", "TRIGGER", "POLICY", "RULE":
+		if !d.s.Options.Concurrently {
+			d.hold(r)
+		}
+	case "STATISTICS":
 	default:
 		d.refuseChange(r, "")
 	}

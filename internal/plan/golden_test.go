@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -85,7 +86,9 @@ func contextOf(t testing.TB, text string, all map[string]*topology.Map) plan.Con
 		case "-- local function":
 			c.ShardLocal = func(schema, name string) bool { return slices.Contains(names, schema+"."+name) }
 		case "-- dropped":
-			c.Dropped = func(name string) bool { return slices.Contains(names, name) }
+			for _, name := range names {
+				c.Dropped = append(c.Dropped, topology.TableName{Schema: "public", Name: name})
+			}
 		case "-- hint":
 			c.HintShard = names[0]
 		case "-- hinted key":
@@ -122,6 +125,11 @@ func describe(t *testing.T, text string, all map[string]*topology.Map) string {
 	var lines []string
 	for i := range p.Statements {
 		lines = append(lines, describeStatement(text, &p.Statements[i])...)
+		for _, e := range []*pgerr.Error{p.Statements[i].Refusal, p.Statements[i].Route.Undivided} {
+			if e != nil && e.Code == pgerr.FeatureNotSupported && (e.Detail == "" || e.Hint == "") {
+				t.Errorf("%s: a refusal says neither why nor what to do, or one of these: %s, %q, %q", text, e.Message, e.Detail, e.Hint)
+			}
+		}
 	}
 	if len(p.Statements) == 0 {
 		lines = append(lines, "nothing")
@@ -169,6 +177,9 @@ func describeStatement(text string, s *plan.Statement) []string {
 	}
 	for _, held := range s.Holds {
 		lines = append(lines, "  holds: "+held.Schema+"."+held.Name)
+		if s.LockFirst {
+			lines[len(lines)-1] += " until locked"
+		}
 	}
 	for _, dropped := range s.DropsTables {
 		lines = append(lines, "  drops: "+dropped.Schema+"."+dropped.Name)
@@ -269,6 +280,9 @@ func describeKeys(r plan.Route) []string {
 	if r.AtMost != nil {
 		lines = append(lines, "  at most: "+describeOperand(*r.AtMost)+" rows")
 	}
+	if r.Skips != nil {
+		lines = append(lines, "  on one shard unless it is 0: "+describeOperand(*r.Skips)+" rows skipped")
+	}
 	if r.Timed {
 		lines = append(lines, "  no word for a time")
 	}
@@ -309,6 +323,8 @@ func describeOperand(o plan.Operand) string {
 		}
 	case plan.FromParam:
 		text = fmt.Sprintf("$%d", o.Param)
+	case plan.FromDefault:
+		text = fmt.Sprintf("default %q", o.Fixed)
 	default:
 		text = []string{"unknowable", "", "", "null", "default", "true", "false", "setting"}[o.Kind]
 	}
@@ -334,6 +350,9 @@ func describeTransaction(t plan.Transaction) string {
 	}
 	if t.Deferred {
 		text += " deferred"
+	}
+	if len(t.Constraints) > 0 {
+		text += fmt.Sprintf(" %q", t.Constraints)
 	}
 	return text
 }

@@ -125,7 +125,7 @@ func (r *resolved) isLeftMade(of func(name string) bool) bool {
 // something, if the key is one of those that belong there.
 func (v *survey) drawsKey() bool {
 	q := v.s.Query
-	if q.Command != facts.Insert || len(v.sharded) > 1 || q.Inserted == nil || len(q.Inserted.Rows) == 0 || q.ValuesAt < 0 || len(q.Columns) == 0 || q.Parts ||
+	if q.Command != facts.Insert || len(v.sharded) > 1 || q.Inserted == nil || len(q.Inserted.Rows) == 0 || q.ValuesAt < 0 || q.Parts ||
 		len(q.With)+len(q.Inserted.With) > 0 || q.Inserted.Spread || q.Inserted.Sorted || q.Inserted.Limited || q.Inserted.Locks {
 		return false
 	}
@@ -135,14 +135,18 @@ func (v *survey) drawsKey() bool {
 	}
 	name := r.table.KeyColumns()[0]
 	column := r.relation.column(name)
-	if column == nil || !column.RandomUUID || slices.Contains(q.Columns, name) || slices.ContainsFunc(q.Assigned, func(a facts.Assignment) bool { return a.Column == name }) {
+	if column == nil || !column.RandomUUID || slices.ContainsFunc(q.Assigned, func(a facts.Assignment) bool { return a.Column == name }) {
+		return false
+	}
+	at := insertedAt(q.Columns, r, name)
+	if at < 0 && len(q.Columns) == 0 || at >= 0 && slices.ContainsFunc(q.Inserted.Rows, func(row []facts.Operand) bool { return at >= len(row) || row[at].Kind != facts.Default }) {
 		return false
 	}
 	if _, ok := v.keyPart(r, name); !ok {
 		return true // it is refused
 	}
 	v.out.Route = Route{
-		Level: AnyOwner, Keyspace: r.table.Keyspace().Name(), Table: r.title(), Numbers: []Number{{Column: name}}, ValuesAt: q.ValuesAt,
+		Level: AnyOwner, Keyspace: r.table.Keyspace().Name(), Table: r.title(), Numbers: []Number{{Column: name, Place: at + 1}}, ValuesAt: q.ValuesAt,
 		Why: "the router draws " + name + " of " + r.title(),
 	}
 	return true

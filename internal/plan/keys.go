@@ -78,5 +78,6 @@ func (v *survey) defaultKey(r *resolved, column *Column) {
 }
 
 func nullKey(r *resolved, column string) *pgerr.Error {
-	return pgerr.New(pgerr.NotNullViolation, "null value in column %q of relation %q violates not-null constraint", column, r.relation.Name)
+	return pgerr.New(pgerr.NotNullViolation, "null value in column \"%s\" of relation \"%s\" violates not-null constraint", column, r.relation.Name).
+		OfColumn(r.relation.Schema, r.relation.Name, column)
 }

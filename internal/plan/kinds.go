@@ -2,11 +2,9 @@ package plan
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
-	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // kinds says how each kind of statement is planned. A kind that is not here is refused.
@@ -107,7 +105,8 @@ func planDeclare(p *planner, s *facts.Statement, out *Statement) {
 
 // keepWhole sees to it that what cannot be put together from parts runs on one shard.
 func (s *Statement) keepWhole(what string) {
-	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", what).WithHint("Bind the key to the values of one shard.")
+	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", what).
+		WithDetail("Its rows would have to be put together from several shards.").WithHint("Bind the key to the values of one shard.")
 	switch {
 	case s.Refusal != nil, s.Route.Level < Several, s.Route.Level == Several && s.Route.Parts == Whole:
 	case s.Route.Level == Several && len(s.Route.Keys) > 0 && s.Route.RowKeys == 0:
@@ -136,7 +135,8 @@ func planOpaque(p *planner, s *facts.Statement, out *Statement) {
 func (v *survey) routeIsHome() {
 	v.needsHome(v.s.Name)
 	if v.out.Refusal == nil && (len(v.sharded) > 0 || v.shard != "" && v.shard != v.p.Home || len(v.out.Virtual) > 0) {
-		v.out.refuse("not-at-home", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet with tables of other shards or views of the router", v.s.Name))
+		v.out.refuse("not-at-home", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet with tables of other shards or views of the router", v.s.Name).
+			WithDetail("It runs on the home shard, which does not have them.").WithHint("Ask for what it needs first, and give it literals or parameters."))
 	}
 }
 
@@ -153,33 +153,19 @@ func planLoad(_ *planner, s *facts.Statement, out *Statement) {
 	out.Route, out.Pin = Route{Level: Home, Why: s.Name}, pinLoad
 }
 
-// planConstraints plans SET CONSTRAINTS, which concerns one transaction on every shard that it reaches. Of names only the shard knows that
-// has the tables.
+// planConstraints plans SET CONSTRAINTS, which concerns one transaction on every shard that it reaches. Where the constraints are that it
+// names, the session finds out.
 func planConstraints(p *planner, s *facts.Statement, out *Statement) {
 	out.Route = Route{Level: Home, Why: s.Name}
-	if words := p.words(s); len(words) > 2 && words[2] == "all" {
-		out.Command, out.Transaction.Deferred = SetConstraints, slices.Contains(words, "deferred")
+	named := len(s.Transaction.Constraints) > 0
+	if named && (!p.matters() || p.Map.ShardCount() == 1) { // all of them are at home
 		return
 	}
-	if p.declared {
-		out.refuse("while-declared", pgerr.New(pgerr.FeatureNotSupported, "%s with names is not supported yet while there are sharded or reference tables", s.Name).
-			WithDetail("The constraints are on several shards, or on one that the transaction has not reached.").WithHint("Use SET CONSTRAINTS ALL."))
+	if s.Transaction.CrossDatabase {
+		out.refuse("database-in-name", pgerr.New(pgerr.FeatureNotSupported, "the name of a database before that of a constraint is not supported").
+			WithDetail("The tables of a cluster are in one database.").WithHint("Leave it out."))
 	}
-}
-
-// words are the words of a statement that are not in quotes, in lower case; what else there is stands between them as nothing.
-func (p *planner) words(s *facts.Statement) []string {
-	text := []byte(p.text[s.Start:s.End])
-	scanner := sqltext.NewScanner(text, true)
-	var words []string
-	for token, more := scanner.Next(); more; token, more = scanner.Next() {
-		word := ""
-		if token.Kind == sqltext.Word {
-			word = strings.ToLower(string(text[token.Start:token.End]))
-		}
-		words = append(words, word)
-	}
-	return words
+	out.Command, out.Transaction.Deferred, out.Transaction.Constraints = SetConstraints, s.Transaction.Deferred, s.Transaction.Constraints
 }
 
 // planCopy plans COPY.
@@ -204,7 +190,7 @@ func (p *planner) copyTable(s *facts.Statement, out *Statement) {
 	v := p.survey(s, out)
 	if len(out.Virtual) > 0 {
 		out.refuse("copy-router-view", pgerr.New(pgerr.FeatureNotSupported, "COPY of a view of the router is not supported").
-			WithHint("Use COPY (SELECT * FROM …) TO."))
+			WithDetail("The router answers it, and no shard has it.").WithHint("Use COPY (SELECT * FROM …) TO."))
 	}
 	switch {
 	case out.Refusal != nil:
@@ -230,6 +216,6 @@ func (s *Statement) copyFile(home string) {
 	case s.Route.Level == Home, s.Route.Level == OnShard && s.Route.Shard == home:
 	default:
 		s.refuse("copy-file", pgerr.New(pgerr.FeatureNotSupported, "COPY with a file or program of the server is supported on the home shard only").
-			WithHint("Use COPY … TO STDOUT or FROM STDIN."))
+			WithDetail("%s", filesOfOneServer).WithHint("Use COPY … TO STDOUT or FROM STDIN."))
 	}
 }

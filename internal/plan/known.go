@@ -64,6 +64,8 @@ type Relation struct {
 	WritesRun string
 	// ReadsRun is a function that runs when rows of a declared table are read, in a policy, and may reach sharded tables. Empty if none does.
 	ReadsRun string
+	// VaryingTrigger is a function that a trigger of users' runs, and that need not do the same everywhere; empty if there is none.
+	VaryingTrigger string
 	// HasRules: it has rewrite rules, other than the one that makes a view a view. HasTriggers: it has triggers of users'.
 	HasRules, HasTriggers bool
 }
@@ -79,6 +81,8 @@ type Column struct {
 	NotNull, HasDefault, Generated, IdentityAlways bool
 	// DefaultVaries: its default is not the same everywhere and always.
 	DefaultVaries bool
+	// Fixed is its default as a text, if that is a constant which everybody reads in the same way; nil for any other.
+	Fixed *string
 	// Sequence is the one whose next number is its default, as SQL writes it; empty if its default is anything else, or no other value is taken.
 	Sequence string
 	// RandomUUID: its default is a random UUID.

@@ -14,7 +14,7 @@ func (v *survey) copySharded(r *resolved) {
 		v.out.refuse("not-known-yet", pgerr.New(pgerr.FeatureNotSupported, "sharded table %s is not known yet", r.title()).WithHint("Try again."))
 	case !v.s.Options.Client:
 		v.out.refuse("copy-file", pgerr.New(pgerr.FeatureNotSupported, "COPY with a file or program of the server is supported on the home shard only").
-			WithHint("Use COPY … TO STDOUT or FROM STDIN."))
+			WithDetail("%s", filesOfOneServer).WithHint("Use COPY … TO STDOUT or FROM STDIN."))
 	case v.s.Options.From:
 		v.loadSharded(r)
 	default:
@@ -89,11 +89,14 @@ func (v *survey) loadSharded(r *resolved) {
 			load.Made = true
 			continue
 		}
-		if at < 0 {
-			v.defaultKey(r, r.relation.column(part.Column))
-			return
-		}
 		part.Store, part.Operand = true, Operand{Kind: FromParam, Param: at + 1, CastMod: -1}
+		if column := r.relation.column(part.Column); at < 0 {
+			if column.Fixed == nil {
+				v.defaultKey(r, column)
+				return
+			}
+			part.Operand = Operand{Kind: FromDefault, Fixed: *column.Fixed, CastMod: -1}
+		}
 		load.Key = append(load.Key, part)
 	}
 	if load.Made {
@@ -125,3 +128,5 @@ func (v *survey) loadReference(r *resolved) {
 func (v *survey) isLoadOf(r *resolved) bool {
 	return v.s.Kind == "CopyStmt" && v.s.Options.From && v.s.Options.Client && r.relation != nil && r.Role == facts.Subject
 }
+
+const filesOfOneServer = "The table is on other shards, and a file is on one server."

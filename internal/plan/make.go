@@ -27,9 +27,8 @@ type Context struct {
 	// Altered: definitions ran earlier in the same transaction, and names were looked up as that transaction sees them, so
 	// rolling it back changes what they mean.
 	Altered bool
-	// Dropped says whether the transaction has dropped a sharded or reference table of that name, in some schema; nil if it has dropped none. The
-	// shard map has it until the transaction is committed.
-	Dropped func(name string) bool
+	// Dropped are the sharded and reference tables that the transaction has dropped. The shard map has them until it is committed.
+	Dropped []topology.TableName
 	// ShardLocal says whether a function was declared to use rows of one shard only, that of the statement which calls it; nil if
 	// none was.
 	ShardLocal func(schema, name string) bool

@@ -47,6 +47,8 @@ type resolved struct {
 	table *topology.Table
 	// shard is where a single one is.
 	shard string
+	// dropped: it is missing because the transaction itself has dropped it.
+	dropped bool
 }
 
 // title is its name for messages.
@@ -148,6 +150,15 @@ func (p *planner) resolveByPath(r *resolved) {
 	}
 	if r.table = p.declaredByPath(r.Name); r.table != nil {
 		p.classifyTable(r)
+		p.leaveDropped(r)
+	}
+}
+
+// leaveDropped: of what the transaction has dropped nothing is left, whatever the shard map says. That nobody has made it anew in the
+// meantime, the catalogue says.
+func (p *planner) leaveDropped(r *resolved) {
+	if r.relation == nil && r.table != nil && slices.Contains(p.Dropped, r.table.Name()) {
+		r.class, r.table, r.dropped = missing, nil, true
 	}
 }
 
@@ -155,6 +166,7 @@ func (p *planner) resolveByPath(r *resolved) {
 func (p *planner) resolveIn(r *resolved, schema string) {
 	r.relation = p.known.Relations[RelationName{schema, r.Name}]
 	p.classify(r, schema)
+	p.leaveDropped(r)
 }
 
 // classify says what a relation is whose schema is known.

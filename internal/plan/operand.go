@@ -78,6 +78,8 @@ func (p *planner) operandOf(o facts.Operand) (out Operand, byLiteral bool) {
 	case facts.Default:
 		out.Kind = IsDefault
 		return out, false
+	case facts.Fixed:
+		out.Kind, out.Fixed = FromDefault, o.Text
 	case facts.True:
 		out.Kind = IsTrue
 	case facts.False:

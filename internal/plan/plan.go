@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/placement/key"
 )
@@ -63,6 +64,13 @@ type Statement struct {
 	Index *Index
 	// Holds are declared tables on which nobody may run a statement while this one changes them; DropsTables those that are gone after it.
 	Holds, DropsTables []RelationName
+	// Upkeep: it changes nothing about tables, and may lock them such that nobody else can read about them.
+	Upkeep bool
+	// LockFirst: all shards lock the tables of Holds against writers before they begin, and nobody is held back any longer: it takes long, and
+	// others may read meanwhile.
+	LockFirst bool
+	// HoldRight is the right to the tables of Holds that the definition needs; empty: one has to own them.
+	HoldRight string
 	// Alters are the declared tables that a definition is about, those of its indexes and triggers included.
 	Alters []RelationName
 	// Load is set for a COPY of a sharded table, and for one from the client to a reference table.
@@ -115,7 +123,7 @@ const (
 	Execute                         // EXECUTE name(…), also inside EXPLAIN and CREATE TABLE AS
 	Deallocate                      // DEALLOCATE name, DEALLOCATE ALL
 	ShowVariable                    // SHOW
-	SetConstraints                  // SET CONSTRAINTS ALL
+	SetConstraints                  // SET CONSTRAINTS
 )
 
 // Transaction is what a command of transaction control says.
@@ -126,8 +134,9 @@ type Transaction struct {
 	Chain bool
 	// Serializable: BEGIN names the isolation level SERIALIZABLE.
 	Serializable bool
-	// Deferred: SET CONSTRAINTS ALL DEFERRED; otherwise IMMEDIATE.
-	Deferred bool
+	// Deferred: SET CONSTRAINTS … DEFERRED; otherwise IMMEDIATE. Constraints are those that it names; none for ALL.
+	Deferred    bool
+	Constraints []facts.Name
 }
 
 // Setting is one change of one parameter.
@@ -279,8 +288,9 @@ type Route struct {
 	// Copies if the statement sets a sequence: one whose numbers come in blocks is set on every shard.
 	Parts     Parts
 	Undivided *pgerr.Error
-	// AtMost is, if Parts is Same, how many rows the answer has at most; nil: any number. Every shard gives up to so many.
-	AtMost *Operand
+	// AtMost is, if Parts is Same, how many rows the answer has at most; nil: any number. Every shard gives up to so many. Skips is how many
+	// are left out before these; nil: none. The statement must not run on several shards if it is any.
+	AtMost, Skips *Operand
 	// Timed: it may read a text as a date or a time. If its parts are Copies it must not run with a literal or a parameter of which
 	// [VariesInTime] is true.
 	Timed bool
@@ -296,7 +306,11 @@ type Route struct {
 
 // Number is a column whose default is the next number of a sequence, as SQL writes it; of none if it is the key, and its default a
 // random UUID: then one that belongs on the shard is as good as another.
-type Number struct{ Column, Sequence string }
+type Number struct {
+	Column, Sequence string
+	// Place is which value of a row is the word DEFAULT that stands for it, from 1; 0 if the rows leave the column out.
+	Place int
+}
 
 // Bound is one end of an interval of keys.
 type Bound struct {
@@ -340,6 +354,8 @@ type Operand struct {
 	// CastOID is the type it is explicitly cast to, 0 if it is not; CastMod the modifier of that type, -1 for none.
 	CastOID uint32
 	CastMod int32
+	// Fixed is the text of a constant that is the column's default.
+	Fixed string
 }
 
 // OperandKind is what an operand is.
@@ -357,4 +373,6 @@ const (
 	IsFalse
 	// FromSetting: what the client has set as its key; Literal is the place of the column in it, from 0.
 	FromSetting
+	// FromDefault: a constant, which the statement leaves to the column.
+	FromDefault
 )

@@ -35,8 +35,8 @@ type proof struct {
 	overridden bool
 	// unknownMerge: MERGE has a form of which nothing follows.
 	unknownMerge bool
-	// byPosition: it matters which number stands in GROUP BY.
-	byPosition bool
+	// byLiteral: it matters which number stands in GROUP BY, or in OFFSET.
+	byLiteral bool
 }
 
 // occurrence is a sharded table in one place of the statement, or a key that is stored in it there.
@@ -309,7 +309,7 @@ func (x *proof) unite(b *block, i int, left, right *block) {
 	if l.column.oid != r.column.oid || l.column.mod != r.column.mod {
 		e.column.mod = otherType
 	}
-	e.pushes = !b.f.Limited && !b.f.Locks
+	e.pushes = !x.limits(b.f) && !b.f.Locks
 	x.unions = append(x.unions, union{
 		operation: b.f.Operation, left: l.column, right: r.column, to: e.column, pushLeft: e.pushes && l.pushes, pushRight: e.pushes && r.pushes,
 		recursive: x.recursiveOperation(b),
@@ -383,7 +383,7 @@ func (x *proof) starExits(b *block, o *facts.Output, s *scope) {
 // and what groups them has the column among its terms.
 func (x *proof) pushes(b *block, i int) bool {
 	f, c := b.f, b.exits[i].column
-	if c == nil || c.computed || c.number < b.first || c.number >= x.sources || f.Command != facts.Select || f.Limited || f.Locks || f.GroupingSets {
+	if c == nil || c.computed || c.number < b.first || c.number >= x.sources || f.Command != facts.Select || x.limits(f) || f.Locks || f.GroupingSets {
 		return false
 	}
 	if f.Grouped && !slices.ContainsFunc(f.GroupBy, func(t facts.Term) bool { return x.groupTerm(b, &t, i) }) {
@@ -440,6 +440,6 @@ func (b *block) onlyNamed(name string, i int) bool {
 // isPosition says whether a term is the number of a column of the result, so that the plan depends on that number.
 func (x *proof) isPosition(t *facts.Term, i int) bool {
 	is := t.Value.Kind == facts.Constant && t.Value.Number && len(t.Value.Casts) == 0 && t.Value.Text == itoa(i+1)
-	x.byPosition = x.byPosition || is
+	x.byLiteral = x.byLiteral || is
 	return is
 }

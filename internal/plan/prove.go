@@ -45,7 +45,7 @@ func (v *survey) prove() {
 	x.leaveMade()
 	x.bindIDs()
 	v.decide(x)
-	v.p.plan.Uncacheable = v.p.plan.Uncacheable || x.byPosition
+	v.p.plan.Uncacheable = v.p.plan.Uncacheable || x.byLiteral
 }
 
 // refuseTables refuses sharded tables of which too little is known, or too much happens behind them.
@@ -108,7 +108,8 @@ func (v *survey) keyParts(r *resolved) []KeyPart {
 // refuseInsert refuses rows whose key is missing or cannot be known.
 func (v *survey) refuseInsert(b *facts.Block, r *resolved) {
 	if b.Parts || b.Inserted != nil && b.Inserted.Spread {
-		v.out.refuse("insert-parts", pgerr.New(pgerr.FeatureNotSupported, "INSERT into parts of columns of a sharded table is not supported yet"))
+		v.out.refuse("insert-parts", pgerr.New(pgerr.FeatureNotSupported, "INSERT into parts of columns of a sharded table is not supported yet").
+			WithDetail("Which value becomes the key cannot be told from the statement.").WithHint("Name the columns, and give each of them one value."))
 		return
 	}
 	for _, name := range r.table.KeyColumns() {
@@ -130,6 +131,10 @@ func (v *survey) refuseInsert(b *facts.Block, r *resolved) {
 
 func (v *survey) refuseRows(b *facts.Block, r *resolved, column *Column) {
 	at := insertedAt(b.Columns, r, column.Name)
+	if wrong := wrongLength(b, r); wrong != nil {
+		v.out.refuse("insert-lengths", wrong)
+		return
+	}
 	for _, row := range b.Inserted.Rows {
 		if len(row) != len(b.Inserted.Rows[0]) {
 			v.out.refuse("insert-lengths", pgerr.New(pgerr.SyntaxError, "VALUES lists must all be the same length"))
@@ -153,6 +158,22 @@ func (v *survey) refuseRows(b *facts.Block, r *resolved, column *Column) {
 				WithDetail("Only PostgreSQL can tell its value, and the shard has to be known before.").WithHint("Use a literal or a parameter."))
 		default:
 		}
+	}
+}
+
+// wrongLength is what PostgreSQL says of rows that have more values than there are columns, or fewer than are named.
+func wrongLength(b *facts.Block, r *resolved) *pgerr.Error {
+	columns := len(b.Columns)
+	if columns == 0 {
+		columns = len(r.relation.Columns)
+	}
+	switch values := len(b.Inserted.Rows[0]); {
+	case values > columns:
+		return pgerr.New(pgerr.SyntaxError, "INSERT has more expressions than target columns")
+	case values < len(b.Columns):
+		return pgerr.New(pgerr.SyntaxError, "INSERT has more target columns than expressions")
+	default:
+		return nil
 	}
 }
 
@@ -233,7 +254,7 @@ func (v *survey) dividedBy(driver func() (*occurrence, string)) (*occurrence, st
 		return nil, "function " + v.local + ", which uses the rows of one shard"
 	case v.out.Pin != "" || len(v.out.Settings) > 0:
 		return nil, "set_config"
-	case v.changes && v.s.Query.Limited: // on rows that are left out too
+	case v.changes && v.s.Query.AtMost != nil: // on rows that are left out too
 		return nil, limiting
 	default:
 		return driver()
@@ -266,8 +287,11 @@ func (v *survey) keepKey(x *proof, route Route) bool {
 // divided is the route of a statement whose parts are independent.
 func (x *proof) divided(route Route, driver *occurrence) Route {
 	route.Parts, route.Table = Same, driver.r.title()
-	if x.s.Query.Limited {
-		route.AtMost = new(x.p.operand(*x.s.Query.AtMost))
+	if n := x.s.Query.AtMost; n != nil {
+		route.AtMost = new(x.p.operand(*n))
+	}
+	if n := x.s.Query.Skips; n != nil {
+		route.Skips = new(x.p.operand(*n))
 	}
 	keys, unbound := x.keys([]*occurrence{driver})
 	if unbound == nil {
@@ -383,20 +407,16 @@ func (x *proof) whyAll() string {
 	return strings.Join(reasons, "; ")
 }
 
-// reason writes the steps by which a fact was found, from the column to the operand. Values of literals are not in it, since others
-// share the plan.
+// reason writes the steps by which a fact was found, from the column to the operand, and in which clause each stands. Values of literals are
+// not in it, since others share the plan.
 func reason(c *column, k finding) string {
-	var steps []string
-	where := ""
+	var steps reasons
 	for range 4 {
-		if where == "" && k.where != "" {
-			where = " in " + k.where
-		}
 		if k.from == nil {
 			break
 		}
 		if k.from.title != "" && k.from.title != c.title {
-			steps = append(steps, c.title+" = "+k.from.title)
+			steps.add(c.title+" = "+k.from.title, k.where)
 		}
 		next := slices.IndexFunc(k.from.known, func(other finding) bool { return other.fact == k.fact || other.fact.same(k.fact) })
 		if next < 0 {
@@ -407,7 +427,34 @@ func reason(c *column, k finding) string {
 		}
 		k = k.from.known[next]
 	}
-	return strings.Join(append(steps, c.title+" "+k.fact.describe()), ", ") + where
+	where := k.where
+	if k.from != nil { // of an equality, which has been told; where the fact itself stands is not known
+		where = ""
+	}
+	steps.add(c.title+" "+k.fact.describe(), where)
+	return steps.String()
+}
+
+// reasons are conditions with the clauses in which they stand.
+type reasons struct{ texts, clauses []string }
+
+func (r *reasons) add(text, clause string) {
+	r.texts, r.clauses = append(r.texts, text), append(r.clauses, clause)
+}
+
+// String names each clause once, behind the last of the conditions in it.
+func (r *reasons) String() string {
+	var out strings.Builder
+	for i, text := range r.texts {
+		if i > 0 {
+			out.WriteString(", ")
+		}
+		out.WriteString(text)
+		if last := i == len(r.texts)-1 || r.clauses[i+1] != r.clauses[i]; last && r.clauses[i] != "" {
+			out.WriteString(" in " + r.clauses[i])
+		}
+	}
+	return out.String()
 }
 
 // describe writes a fact behind its column.
@@ -435,6 +482,8 @@ func describeOperand(o *facts.Operand) string {
 		return "true"
 	case facts.False:
 		return "false"
+	case facts.Fixed:
+		return "its default"
 	default:
 		return "literal"
 	}

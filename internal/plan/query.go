@@ -29,11 +29,14 @@ type survey struct {
 	mayDefine bool
 	// local is a function that uses the rows of one shard.
 	local string
+	// dropped is a table that the transaction has dropped.
+	dropped string
 }
 
 // planQuery plans SELECT, VALUES, INSERT, UPDATE, DELETE and MERGE.
 func planQuery(p *planner, s *facts.Statement, out *Statement) {
 	v := p.survey(s, out)
+	v.s = v.withDefaults()
 	v.route()
 	out.Rows = s.Query.Returns
 	out.Taints, out.mayDefine = v.taints, v.mayDefine
@@ -94,7 +97,8 @@ func (v *survey) table(i int) {
 	r := &v.tables[i]
 	v.changes = v.changes || r.Written || r.Role == facts.Created
 	if r.Catalog != "" && r.class >= single {
-		v.out.refuse("database-in-name", pgerr.New(pgerr.FeatureNotSupported, "the name of a database before %s is not supported", r.title()))
+		v.out.refuse("database-in-name", pgerr.New(pgerr.FeatureNotSupported, "the name of a database before %s is not supported", r.title()).
+			WithDetail("The tables of a cluster are in one database, and a shard's may have another name.").WithHint("Leave it out."))
 	}
 	if r.Written {
 		refuseHiddenWrite(r, v.out)
@@ -119,6 +123,9 @@ func (v *survey) table(i int) {
 	case missing:
 		v.needsHome("unknown table " + r.title())
 		v.changes = true
+		if r.dropped {
+			v.dropped = r.title()
+		}
 	case plain:
 		v.needsHome("table " + r.title() + " is not declared")
 		if v.p.Dumps && r.relation != nil && r.relation.Kind == 'S' {
@@ -160,7 +167,7 @@ func reachesDeclared(r *resolved) *pgerr.Error {
 	return refusal.WithDetail("It reads or writes %s, which is on several shards.", reached).WithHint("Use %s itself.", reached)
 }
 
-const immutableHint = "Declare that function IMMUTABLE if it reads no tables, or, if it uses only rows that are on one shard with those of the statement: SELECT cleave.shard_local_function(…)."
+const immutableHint = "Declare that function IMMUTABLE if it reads no tables, and for a reference table does the same on every shard; or, if it uses only rows that are on one shard with those of the statement: SELECT cleave.shard_local_function(…)."
 
 // isFunction says whether what a relation reaches is a function rather than a table.
 func isFunction(reached string) bool { return strings.HasSuffix(reached, "()") }
@@ -179,7 +186,8 @@ func refuseHiddenWrite(r *resolved, out *Statement) {
 		out.refuse("write-runs-function", refusal.
 			WithDetail("A trigger, default, constraint or domain runs %s, which may read or write sharded tables unseen, on one shard only.", run).WithHint("%s", immutableHint))
 	default:
-		out.refuse("write-reaches-declared", refusal.WithDetail("A foreign key or default reads or writes %s, which is on several shards.", run))
+		out.refuse("write-reaches-declared", refusal.WithDetail("A foreign key or default reads or writes %s, which is on several shards.", run).
+			WithHint("Declare this table beside it: SELECT cleave.shard_table(…, colocate_with => …)."))
 	}
 }
 
@@ -187,7 +195,7 @@ func (v *survey) single(r *resolved) {
 	v.changes = v.changes || r.relation == nil || r.relation.Kind == 'v' || r.relation.Kind == 'f'
 	if v.shard != "" && v.shard != r.shard {
 		v.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "a statement over tables on several shards is not supported yet").
-			WithDetail("%s is on shard %s, %s on shard %s.", v.singleName, v.shard, r.title(), r.shard))
+			WithDetail("%s is on shard %s, %s on shard %s.", v.singleName, v.shard, r.title(), r.shard).WithHint("%s", onePerStatement))
 	}
 	v.shard, v.singleName = r.shard, r.title()
 }
@@ -207,6 +215,8 @@ func (v *survey) reference(r *resolved) {
 func (v *survey) route() {
 	switch {
 	case v.out.Refusal != nil:
+	case v.dropped != "" && (v.shard == "" || v.shard == v.p.Home): // whatever else it names, the home shard has it and says what is missing
+		v.out.Route = Route{Level: Home, Why: "table " + v.dropped + " was dropped"}
 	case v.referenceLocked != "" && v.p.Map.ShardCount() > 1:
 		v.refuseReferenceWrite("locking rows of", v.referenceLocked, "All copies have to be locked together.")
 	case v.referenceWritten != "" && v.p.Map.ShardCount() > 1:
@@ -238,7 +248,7 @@ func (v *survey) route() {
 func (v *survey) routeSingle() {
 	if v.homeWhy != "" && v.shard != v.p.Home {
 		v.out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "a statement over tables on several shards is not supported yet").
-			WithDetail("%s is on shard %s; something else is needed from the home shard %s: %s.", v.singleName, v.shard, v.p.Home, v.homeWhy))
+			WithDetail("%s is on shard %s; something else is needed from the home shard %s: %s.", v.singleName, v.shard, v.p.Home, v.homeWhy).WithHint("%s", onePerStatement))
 		return
 	}
 	v.out.Route = Route{Level: OnShard, Shard: v.shard, Why: v.singleName}

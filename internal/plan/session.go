@@ -60,7 +60,7 @@ func planSet(p *planner, s *facts.Statement, out *Statement) {
 	for _, setting := range s.Settings {
 		if setting.Opaque {
 			out.refuse("set-form", pgerr.New(pgerr.FeatureNotSupported, "this form of SET %s is not supported", strings.ToUpper(setting.Name)).
-				WithHint("Use SET name TO value with literals."))
+				WithDetail("The router has to know the value, and cannot compute it.").WithHint("Use SET name TO value with literals."))
 		}
 		if setting.Default {
 			out.Command = ResetVariable
@@ -89,10 +89,16 @@ func (p *planner) keepTriggersOn(out *Statement, parameter string, values []stri
 		WithHint("ALTER TABLE … DISABLE TRIGGER name switches off a trigger of your own."))
 }
 
-// keepTriggersOnLater refuses definitions that have servers switch ordinary triggers off: when a role logs in, or while a function runs.
+// keepTriggersOnLater refuses definitions that have servers switch ordinary triggers off, when a role logs in or while a function runs, or that
+// set what is between the router and the shards.
 func (p *planner) keepTriggersOnLater(s *facts.Statement, out *Statement) {
 	for _, setting := range s.Settings {
 		p.plan.Uncacheable = p.plan.Uncacheable || setting.Name == triggersParameter // its value may be a literal
+		if isRouters(setting.Name) {
+			out.refuse("own-parameter-later", pgerr.New(pgerr.FeatureNotSupported, "%s cannot be set for later", setting.Name).
+				WithDetail("Parameters whose names begin with %s. are the router's, or are between it and the shards.", routerSchema).
+				WithHint("Set the router's own with SET in the session; that a function uses rows of its own shard alone is told by cleave.shard_local_function."))
+		}
 		p.keepTriggersOn(out, setting.Name, setting.Values)
 	}
 }
@@ -143,7 +149,7 @@ func planExecute(p *planner, s *facts.Statement, out *Statement) {
 	v := p.survey(s, &Statement{})
 	if v.out.Refusal != nil || v.homeWhy != "" || v.out.Pin != "" || len(v.out.Virtual) > 0 || len(v.tables) > 0 {
 		out.refuse("execute-arguments", pgerr.New(pgerr.FeatureNotSupported, "arguments of EXECUTE that depend on a shard are not supported").
-			WithHint("Compute them first, and use literals."))
+			WithDetail("They may say where the statement belongs, and would have to be computed before.").WithHint("Compute them first, and use literals."))
 	}
 	out.Taints, out.mayDefine = v.taints, v.mayDefine
 }

@@ -17,8 +17,11 @@ var routersOwn = []string{
 
 // mustBeKnown says whether the router has to know the value of a parameter.
 func mustBeKnown(parameter string) bool {
-	return slices.Contains(routersOwn, parameter) || strings.HasPrefix(parameter, routerSchema+".")
+	return slices.Contains(routersOwn, parameter) || isRouters(parameter)
 }
+
+// isRouters says whether a parameter is the router's, or is between it and the shards.
+func isRouters(parameter string) bool { return strings.HasPrefix(parameter, routerSchema+".") }
 
 // setConfig notes what a call of set_config sets, if it surely sets it and the text says what. Otherwise nobody can tell: the
 // backend stays with the session, unless the router has to know.
@@ -26,6 +29,10 @@ func (v *survey) setConfig(c facts.Call) {
 	v.changes = true
 	v.p.plan.Uncacheable = true
 	if setting, told := settingOf(c); told && v.setsAlone() {
+		if isRouters(setting.Name) {
+			v.out.refuse("set-config-own", pgerr.New(pgerr.FeatureNotSupported, "set_config of %s is not supported", setting.Name).
+				WithDetail("Parameters whose names begin with %s. are the router's, or are between it and the shards.", routerSchema).WithHint("Use SET for the router's own."))
+		}
 		v.out.Settings = append(v.out.Settings, setting)
 		v.p.keepTriggersOn(v.out, setting.Name, setting.Values)
 		return

@@ -23,7 +23,7 @@ const supportHead = `# What SQL is supported
 
 Made by the planner's own tests (go test ./internal/plan -rewrite), so it says what this version does. In the examples orders, items and their
 like are sharded by user_id, countries is a reference table, and notes and other tables are not declared. Ids of parcels and letters are made by
-shards, and so are the keys of people.
+shards, and so are the keys of people. Somebody has made a function lower besides PostgreSQL's.
 
 - *one shard*: the statement runs where its key lives, as PostgreSQL runs it;
 - *one shard, or refused*: it runs if all keys that it names turn out to be on one shard;

@@ -254,7 +254,7 @@ func (p *planner) movedNames(s *facts.Statement) []string {
 // keepDropped refuses to give the name of a declared table that the transaction has dropped to something else: the shard map knows that table until
 // the transaction is committed, so statements would go by it.
 func (p *planner) keepDropped(s *facts.Statement, out *Statement) {
-	if p.Dropped == nil || out.Refusal != nil {
+	if len(p.Dropped) == 0 || out.Refusal != nil {
 		return
 	}
 	var made []string
@@ -273,7 +273,10 @@ func (p *planner) keepDropped(s *facts.Statement, out *Statement) {
 			made = append(made, t.Name)
 		}
 	}
-	if i := slices.IndexFunc(made, p.Dropped); i >= 0 {
+	isDropped := func(name string) bool {
+		return slices.ContainsFunc(p.Dropped, func(t topology.TableName) bool { return t.Name == name })
+	}
+	if i := slices.IndexFunc(made, isDropped); i >= 0 {
 		out.refuse("name-of-dropped", pgerr.New(pgerr.FeatureNotSupported, "%s with the name of a sharded or reference table that the transaction has dropped is not supported", s.Name).
 			WithDetail("The shard map has table %q until the transaction is committed.", made[i]).WithHint("Commit DROP TABLE first, or choose another name."))
 	}

@@ -73,7 +73,7 @@ func (v *survey) ownCall(c facts.Call) {
 			WithHint("Call it by itself: SELECT cleave.%s(…).", c.Name))
 	case c.End <= c.Start || inside || c.Place == facts.InRowsFrom || c.Modified:
 		v.out.refuse("router-function-place", pgerr.New(pgerr.FeatureNotSupported, "function cleave.%s is not supported in this place", c.Name).
-			WithHint("Call it in the list of columns or in FROM, by itself."))
+			WithDetail("The router answers it once, before the statement runs.").WithHint("Call it in the list of columns or in FROM, by itself."))
 	default:
 		v.out.Virtual = append(v.out.Virtual, Virtual{
 			Function: true, Name: c.Name, Start: c.Start, End: c.End, FromClause: c.Place == facts.InFrom, Aliased: c.Aliased,

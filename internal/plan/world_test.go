@@ -71,6 +71,7 @@ func maps(t testing.TB) map[string]*topology.Map {
 			topology.SetTable(topology.TableSpec{Name: "letters", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}, IDs: []topology.MadeID{{Column: "id", Floor: 2000}}}),
 			topology.SetTable(topology.TableSpec{Name: "stops", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}, IDs: []topology.MadeID{{Column: "id", Floor: 1000}}, MadeKeys: []string{"place"}}),
 			hashed(t, three, "tokens", "uuid"), topology.SetTable(topology.TableSpec{Name: "tokens", Kind: topology.Sharded, Keyspace: "tokens", Key: []string{"id"}}),
+			topology.SetTable(topology.TableSpec{Name: "desks", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}}),
 			topology.SetTable(topology.TableSpec{Name: "people", Kind: topology.Sharded, Keyspace: "users", Key: []string{"id"}, MadeKeys: []string{"id"}}),
 			topology.SetTable(topology.TableSpec{Name: "visits", Kind: topology.Sharded, Keyspace: "places", Key: []string{"region", "place"}}),
 			topology.SetTable(topology.TableSpec{Name: "users", Kind: topology.Sharded, Keyspace: "users", Key: []string{"id"}}),
@@ -110,6 +111,10 @@ func column(name string, oid uint32) plan.Column {
 	return plan.Column{Name: name, TypeOID: oid, TypeMod: -1}
 }
 
+func fixed(name string, oid uint32, value string) plan.Column {
+	return plan.Column{Name: name, TypeOID: oid, TypeMod: -1, NotNull: true, HasDefault: true, Fixed: &value}
+}
+
 func key(name string, oid uint32) plan.Column {
 	return plan.Column{Name: name, TypeOID: oid, TypeMod: -1, NotNull: true}
 }
@@ -127,6 +132,7 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "letters", Kind: 'r', Columns: []plan.Column{numbered("id", "public.letters_id_seq"), key("user_id", int8), column("parcel_id", int8)}},
 	{Schema: "public", Name: "stops", Kind: 'r', Columns: []plan.Column{numbered("id", "public.stops_id_seq"), key("region", text), numbered("place", "public.stops_place_seq"), column("title", text)}},
 	{Schema: "public", Name: "tokens", Kind: 'r', Columns: []plan.Column{{Name: "id", TypeOID: uuid, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true, RandomUUID: true}, column("note", text)}},
+	{Schema: "public", Name: "desks", Kind: 'r', Columns: []plan.Column{column("note", text), fixed("place", int4, "1"), fixed("region", text, "north")}},
 	{Schema: "public", Name: "people", Kind: 'r', Columns: []plan.Column{numbered("id", "public.people_id_seq"), column("name", text)}},
 	{Schema: "public", Name: "visits", Kind: 'p', Columns: []plan.Column{{Name: "region", TypeOID: varchar, TypeMod: 14, NotNull: true}, key("place", int4), column("n", int8)}},
 	{Schema: "public", Name: "users", Kind: 'r', Columns: []plan.Column{key("id", int4), column("name", text), column("boss", int8)}},

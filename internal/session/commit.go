@@ -33,15 +33,20 @@ func (t *told) refusal(l *leg) *pgerr.Error {
 // tellLegs runs a statement on several legs side by side. They are among those that are set aside, and stay there unless they are
 // lost.
 func (s *session) tellLegs(legs []*leg, sql func(*leg) string) []told {
-	answers := make([]told, len(legs))
-	ready := make([]int, len(legs))
 	s.setWorking(legs)
 	defer s.setWorking(nil)
+	return s.tellFirmly(legs, sql)
+}
+
+// tellFirmly is tellLegs for what no request of the client's cancels: the outcome is decided.
+func (s *session) tellFirmly(legs []*leg, sql func(*leg) string) []told {
+	answers := make([]told, len(legs))
+	ready := make([]int, len(legs))
 	for i, l := range legs {
 		text := sql(l) // which may have something to say before
 		var out []byte
 		for _, line := range l.pending {
-			out = wire.AppendQuery(out, line.sql)
+			out = wire.AppendQuery(out, line.on(l.backend.Shard()))
 		}
 		out = wire.AppendQuery(out, text)
 		ready[i] = len(l.pending) + 1
@@ -191,12 +196,16 @@ func (s *session) commitTwoPhase(last *leg, others []*leg) *pgerr.Error {
 	return nil
 }
 
+// flushesCommit lets a commit wait until it is on disk, whatever the client has asked for: the other parts are, and if this one were lost in a
+// crash they would not be undone.
+const flushesCommit = "SELECT pg_catalog.set_config('synchronous_commit', 'on', true) WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off'"
+
 // prepareLegs prepares all but the last, which has to be there too, and returns those that are, and why the others are not.
 func (s *session) prepareLegs(last *leg, others []*leg, gid string) (prepared []*leg, refused *pgerr.Error) {
 	legs := append([]*leg{last}, others...)
 	answers := s.tellLegs(legs, func(l *leg) string {
 		if l == last {
-			return ""
+			return flushesCommit
 		}
 		return "PREPARE TRANSACTION " + sqltext.QuoteLiteral(gid)
 	})
@@ -204,6 +213,9 @@ func (s *session) prepareLegs(last *leg, others []*leg, gid string) (prepared []
 		failure := a.refusal(legs[i])
 		switch {
 		case i == 0:
+		case a.err != nil:
+			s.server.config.Logger.Error("a shard was lost while it prepared its part of a transaction, which is rolled back; if it is prepared there, it has to be rolled back by hand",
+				"shard", legs[i].backend.ShardName(), "command", "ROLLBACK PREPARED "+sqltext.QuoteLiteral(gid))
 		case failure == nil && a.tag == "PREPARE TRANSACTION":
 			prepared = append(prepared, legs[i])
 		case failure == nil:
@@ -246,7 +258,7 @@ func (s *session) finishPrepared(legs []*leg, command, gid string, owner identit
 			l.pending, l.stranger = s.become(owner), true
 		}
 	}
-	for i, a := range s.tellLegs(legs, always(sql)) {
+	for i, a := range s.tellFirmly(legs, always(sql)) {
 		failure := a.refusal(legs[i])
 		if failure == nil {
 			continue

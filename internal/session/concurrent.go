@@ -158,7 +158,8 @@ func (s *session) samePassword(st *plan.Statement, text string) (string, *pgerr.
 		}
 		value, readable := scan.Value([]byte(text), i)
 		if !readable {
-			return "", pgerr.New(pgerr.FeatureNotSupported, "this form of password is not supported").WithHint("Write it as a plain string.")
+			return "", pgerr.New(pgerr.FeatureNotSupported, "this form of password is not supported").
+				WithDetail("The router makes a verifier of it, so that no shard and no log sees it.").WithHint("Write it as a plain string.")
 		}
 		if isVerifier(string(value)) {
 			return text, nil

@@ -63,6 +63,7 @@ func (s *session) define(st *plan.Statement, text string) (tag string, refused *
 	if refused := s.mayChange(st); refused != nil {
 		return "", refused
 	}
+	before := len(s.holds)
 	if refused := s.holdFor(st); refused != nil {
 		return "", refused
 	}
@@ -70,7 +71,33 @@ func (s *session) define(st *plan.Statement, text string) (tag string, refused *
 	if refused != nil {
 		return "", refused
 	}
+	if st.LockFirst && len(s.holds) > before {
+		if refused := s.lockFirst(st, legs, before); refused != nil {
+			return "", refused
+		}
+	}
 	return s.defineOn(st, text, legs)
+}
+
+// lockFirst locks the tables on all shards against writers, and lets others go on that are held back: readers read, and writers wait on the
+// shards, for nobody who waits for them. With a stronger lock nobody could plan anything meanwhile, since the catalogue's functions wait for it.
+func (s *session) lockFirst(st *plan.Statement, legs []*leg, before int) *pgerr.Error {
+	names := make([]string, len(st.Holds))
+	for i, name := range st.Holds {
+		names[i] = topology.TableName(name).String()
+	}
+	limitLocks(st, legs, "0", lockPatience)
+	for i, a := range s.tellLegs(legs, always("LOCK TABLE "+strings.Join(names, ", ")+" IN SHARE MODE")) {
+		if refused := s.definitionFailed(&a, legs[i], true); refused != nil {
+			return refused
+		}
+	}
+	s.used.add(st.Holds)
+	for _, h := range s.holds[before:] {
+		h.release()
+	}
+	s.holds = s.holds[:before]
+	return nil
 }
 
 // droppedBehindSavepoint: going back to the savepoint would bring the table back, and the shard map would lose it with the commit all the same.
@@ -200,13 +227,14 @@ func (s *session) definitionFailed(a *told, l *leg, named bool) *pgerr.Error {
 		s.endLost(!s.tx.implicit)
 	}
 	if named {
-		refused = refused.WithDetail("On shard %q. %s", l.backend.ShardName(), refused.Detail)
+		refused = refused.WithDetail("%s", strings.TrimSpace(fmt.Sprintf("On shard %q. %s", l.backend.ShardName(), refused.Detail)))
 	}
 	return refused
 }
 
 // defined notes what follows from a definition.
 func (s *session) defined(st *plan.Statement) {
+	s.tx.locked = s.tx.locked || st.Upkeep
 	if !st.Schema {
 		return
 	}
@@ -216,11 +244,6 @@ func (s *session) defined(st *plan.Statement) {
 		s.tx.dropped = append(s.tx.dropped, topology.TableName(name))
 	}
 	s.contextChanged()
-}
-
-// hasDropped says whether the transaction has dropped a declared table of that name, as far as is known: it may have taken that back.
-func (s *session) hasDropped(name string) bool {
-	return slices.ContainsFunc(s.tx.dropped, func(t topology.TableName) bool { return t.Name == name })
 }
 
 // mayChange fails if the client's role could not change the tables anyway: nobody is made to wait for one who has no right to it. What
@@ -239,15 +262,26 @@ func (s *session) mayChange(st *plan.Statement) *pgerr.Error {
 		names[i] = sqltext.QuoteLiteral(topology.TableName(name).String())
 	}
 	sql := fmt.Sprintf(notOwned, strings.Join(names, ", "), len(st.DropsTables) > 0)
+	if st.HoldRight != "" {
+		sql = fmt.Sprintf(notAllowed, strings.Join(names, ", "), sqltext.QuoteLiteral(st.HoldRight))
+	}
 	a := s.tellLegs(legs, always(sql))[0]
 	if refused := s.definitionFailed(&a, legs[0], false); refused != nil {
 		return refused
 	}
-	if len(a.rows) > 0 {
+	switch {
+	case len(a.rows) == 0:
+		return nil
+	case st.HoldRight != "":
+		return pgerr.New(pgerr.InsufficientPrivilege, "permission denied for table %s", a.rows[0][0])
+	default:
 		return pgerr.New(pgerr.InsufficientPrivilege, "must be owner of table %s", a.rows[0][0])
 	}
-	return nil
 }
+
+// notAllowed asks which tables the role does not have a right to.
+const notAllowed = `SELECT c.relname FROM pg_catalog.unnest(ARRAY[%s]::text[]) AS t (name) JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(t.name)
+	WHERE NOT pg_catalog.has_table_privilege(c.oid, %s)`
 
 // notOwned asks which tables are somebody else's. Who owns a schema may drop what is in it.
 const notOwned = `SELECT c.relname FROM pg_catalog.unnest(ARRAY[%s]::text[]) AS t (name) JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(t.name)
@@ -305,9 +339,10 @@ func (s *session) holdsItself(id string) bool {
 	return slices.ContainsFunc(s.holds, func(h tableHold) bool { return h.id == id })
 }
 
-// conducts says whether the router itself runs a statement, on every shard.
+// conducts says whether the router itself runs a statement, on every shard. If there is one shard alone, that runs it by itself, unless the
+// shard map changes with it.
 func (s *session) conducts(st *plan.Statement) bool {
-	return defines(st) && s.currentMap().ShardCount() > 1
+	return defines(st) && (s.currentMap().ShardCount() > 1 || len(st.DropsTables) > 0)
 }
 
 // runEverywhere runs a definition, or what keeps tables in shape, on every shard.

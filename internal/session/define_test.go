@@ -1,12 +1,16 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // shapes is what a server's catalogue says of what users have made.
@@ -217,10 +221,76 @@ func TestADroppedTableKeepsItsName(t *testing.T) {
 	client.query("BEGIN")
 	client.query("DROP TABLE orders")
 	wantCodes(t, client.query("CREATE TABLE other (a int)"), "", "ready T")
-	wantCodes(t, client.query("SELECT * FROM orders WHERE id = 1"), "0A000", "ready E")
 	client.query("ROLLBACK")
 	wantCodes(t, client.query("SELECT * FROM orders WHERE id = 1"), "", "ready I")
 	w.settled(t)
+}
+
+// TestADroppedTableIsGone: the transaction that has dropped a table finds it no more, though the shard map has it until the commit.
+func TestADroppedTableIsGone(t *testing.T) {
+	statements := []string{
+		"SELECT * FROM orders", "SELECT * FROM orders WHERE id = 1", "SELECT * FROM public.orders WHERE id IN (1, 2, 3)", "SELECT count(*) FROM orders", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')",
+		"UPDATE orders SET note = 'x' WHERE id = 1", "DELETE FROM orders", "SELECT * FROM late JOIN orders USING (id)", "SELECT * FROM late WHERE id IN (SELECT id FROM orders)",
+		"INSERT INTO late SELECT id, 1 FROM orders", "INSERT INTO countries SELECT note, note FROM orders", "SELECT * FROM undeclared, orders", "EXPLAIN SELECT * FROM orders", "DECLARE c CURSOR FOR SELECT * FROM orders",
+		"COPY orders FROM STDIN", "COPY orders TO STDOUT", "COPY (SELECT * FROM orders) TO STDOUT", "TRUNCATE orders", "LOCK TABLE orders", "ALTER TABLE orders ADD COLUMN more int", "CREATE INDEX ON orders (note)",
+		"COMMENT ON TABLE orders IS 'x'", "GRANT SELECT ON orders TO PUBLIC", "CREATE TABLE copied (LIKE orders)", "CREATE TABLE kept AS SELECT * FROM orders", "CREATE VIEW seen AS SELECT * FROM orders",
+		"DROP TABLE orders", "DROP INDEX orders_pkey", "WITH gone AS (DELETE FROM orders RETURNING id) SELECT * FROM gone", "SELECT * FROM orders WHERE id = 1 FOR UPDATE",
+	}
+	for _, shards := range []int{1, 3} {
+		w := newWorld(t, worldConfig{
+			shards: shards, setUp: []string{"CREATE TABLE late (id bigint NOT NULL, n int)"},
+			tables: []topology.TableSpec{{Name: "public.late", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}},
+		})
+		for _, sql := range statements {
+			t.Run(fmt.Sprintf("%d shards, %s", shards, sql), func(t *testing.T) {
+				for _, steps := range []func(...string) []step{texts, extendedSteps} {
+					w.sameAsPlain(t, steps("BEGIN", "DROP TABLE orders", sql, "ROLLBACK", "SELECT * FROM orders WHERE id = 1")...)
+					w.sameAsPlain(t, steps("BEGIN", "SELECT * FROM late WHERE id = 2", "DROP TABLE orders", "SAVEPOINT s", sql, "ROLLBACK TO s", sql, "ROLLBACK")...)
+				}
+				w.sameAsPlain(t, texts("DROP TABLE orders; "+sql, "BEGIN; DROP TABLE orders; "+sql, "ROLLBACK")...)
+				w.nothingPrepared(t)
+			})
+		}
+		w.sameAsPlain(t, texts("BEGIN", "DROP TABLE countries", "SELECT * FROM countries", "ROLLBACK")...)
+		w.sameAsPlain(t, texts("BEGIN", "DROP TABLE orders", "DROP TABLE IF EXISTS orders", "SELECT * FROM late WHERE id = 1", "SELECT * FROM orders", "ROLLBACK")...)
+		w.sameAsPlain(t, sent(parse("s", "SELECT * FROM orders WHERE id = $1"), sync1), query("BEGIN"), query("DROP TABLE orders"), sent(bind("", "s", "1"), run(""), sync1), query("ROLLBACK"))
+	}
+}
+
+// mapForgets takes dropped tables out of the map that the router sees.
+type mapForgets struct {
+	neverHeld
+	t testing.TB
+	w *world
+}
+
+func (m *mapForgets) Hold(_ context.Context, tables []topology.TableName, _ string) (string, func(), *pgerr.Error) {
+	return tables[0].Name, func() {}, nil
+}
+
+func (m *mapForgets) Dropped(_ context.Context, tables []topology.TableName) *pgerr.Error {
+	for _, name := range tables {
+		m.w.publish(must[*topology.Map](m.t)(m.w.published.Load().Next(topology.DropTable(name.String()))))
+	}
+	return nil
+}
+
+// TestADroppedTableLeavesTheMap with the commit, also where one shard has all of it.
+func TestADroppedTableLeavesTheMap(t *testing.T) {
+	for _, shards := range []int{1, 2} {
+		for begin, how := range map[string]func(...string) []step{"BEGIN": texts, "BEGIN ISOLATION LEVEL REPEATABLE READ": extendedSteps} {
+			definitions := &mapForgets{t: t}
+			w := newWorld(t, worldConfig{shards: shards, config: Config{Definitions: definitions}})
+			definitions.w = w
+			w.sameAsPlain(t, how(begin, "DROP TABLE orders", "ROLLBACK", "SELECT * FROM orders", begin, "DROP TABLE orders", "COMMIT", "SELECT * FROM orders", "CREATE TABLE orders (a int)", "SELECT * FROM orders")...)
+			w.sameAsPlain(t, how("DROP TABLE countries", "SELECT * FROM countries", "DROP TABLE orders", "DROP TABLE orders")...)
+			if left := w.published.Load().TableCount(); left != 0 {
+				t.Errorf("%d shards: the map still has %d tables", shards, left)
+			}
+		}
+	}
+	w := newWorld(t, worldConfig{shards: 1})
+	w.sameAsPlain(t, texts("BEGIN ISOLATION LEVEL SERIALIZABLE", "DROP TABLE orders", "SELECT 1", "ROLLBACK")...)
 }
 
 // TestActivityOfAllShards: everybody sees of it what PostgreSQL lets them see.

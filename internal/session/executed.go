@@ -20,7 +20,7 @@ func (s *session) divideExecuted(st *plan.Statement, o *op, src source) *pgerr.E
 	if refused != nil {
 		return refused
 	}
-	found, refused := s.valuesOf([]byte(prepared.text), prepared.single().Route.ValuesAt)
+	found, refused := s.orderRows(rowsIn([]byte(prepared.text), s.standardConforming(), prepared.single().Route.ValuesAt))
 	if refused != nil {
 		return refused
 	}

@@ -28,6 +28,7 @@ func TestExplainShowsTheRoute(t *testing.T) {
 		{fmt.Sprintf("EXPLAIN (COSTS off) DELETE FROM orders WHERE id = %d", b), []string{"Route: one shard, s2", "Delete on orders"}},
 		{fmt.Sprintf("EXPLAIN SELECT * FROM orders WHERE id IN (%d, %d)", a, b), []string{"Route: in parts on s1, s2", "On s1:", "On s2:"}},
 		{fmt.Sprintf("EXPLAIN ANALYZE INSERT INTO orders VALUES (%d, 'x'), (%d, 'y')", a, b), []string{"Route: in parts on s1, s2", "On s1:", "Insert on orders", "On s2:", "Execution Time"}},
+		{fmt.Sprintf("EXPLAIN SELECT * FROM orders o JOIN orders p ON p.id = o.id WHERE p.id = %d", b), []string{"Route: one shard, s2", "Reason: o.id = p.id in ON, p.id = literal in WHERE\n"}},
 		{"EXPLAIN INSERT INTO countries VALUES ('de', 'x')", []string{"Route: on every shard: s1, s2", "On s1:", "On s2:"}},
 		{"EXPLAIN SELECT * FROM countries", []string{"Route: any shard, this time"}},
 	} {

@@ -110,18 +110,37 @@ func (s *session) unparse(st, before *statement) {
 	}
 }
 
-// parseElsewhere takes a statement whose tables are on another shard than the transaction there: here it would be read with
-// other tables in mind, or none.
+// parseElsewhere takes a statement whose tables are on one shard there, to be parsed and described: elsewhere it would be read with other tables in
+// mind, or none.
 func (s *session) parseElsewhere(st *plan.Statement) *pgerr.Error {
-	if st == nil || s.backend == nil && !s.isSpread() || st.Command != plan.Pass || st.Cursor || st.Route.Level != plan.Home && st.Route.Level != plan.OnShard {
+	if st == nil || st.Command != plan.Pass || st.Cursor {
 		return nil
 	}
-	shard, refused := s.place(st, source{})
-	if refused == nil && shard != noShard && shard != s.shardNow() {
+	shard := noShard
+	switch st.Route.Level {
+	case plan.Home:
+		shard = s.home()
+	case plan.OnShard:
+		if named := s.currentMap().Shard(st.Route.Shard); named != nil {
+			shard = named.Number()
+		}
+	default: // all shards that it may run on have its tables
+	}
+	switch now := s.shardNow(); {
+	case shard == noShard, shard == now:
+		return nil
+	case now != noShard || s.isSpread():
 		return s.changeShard(st, shard)
 	}
-	return refused
+	if refused := s.usable(shard, onlyParsed); refused != nil {
+		return refused
+	}
+	s.target = shard
+	return nil
 }
+
+// onlyParsed stands for a statement that is not run yet, whatever it does.
+var onlyParsed = &plan.Statement{Reads: true}
 
 // endsFailure says whether PostgreSQL takes a statement in a transaction that has failed.
 func endsFailure(st *plan.Statement) bool {
@@ -204,7 +223,7 @@ func (s *session) mayBeLocal(st *plan.Statement) bool {
 	case plan.SetVariable:
 		return s.tx.open || setsOurs(st) || s.returnsToRole(st)
 	case plan.SetConstraints:
-		return s.tx.open || s.isSpread()
+		return s.tx.open || s.isSpread() || namesConstraints(st)
 	default:
 		return s.conducts(st)
 	}
@@ -285,7 +304,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 // isLocal says whether a statement that may be local is run by the session itself. What resets takes effect at once, so nothing may
 // be able to undo it: it has to be alone.
 func (s *session) isLocal(st *plan.Statement) bool {
-	if st.Command == plan.Deallocate || setsOurs(st) || s.conducts(st) || s.isSpread() && (endsFailure(st) || st.Command == plan.SetConstraints) || s.tx.implicit && isAboutBlocks(st) {
+	if st.Command == plan.Deallocate || setsOurs(st) || s.conducts(st) || s.concernsLegs(st) || s.tx.implicit && isAboutBlocks(st) {
 		return true
 	}
 	if !s.mayBeLocal(st) || s.backend != nil || s.needsServer() || s.isSpread() {
@@ -413,7 +432,7 @@ func (s *session) execute(body []byte) *pgerr.Error {
 	}
 	if len(p.shards) > 0 && m.MaxRows > 0 {
 		return pgerr.New(pgerr.FeatureNotSupported, "a limit of rows for a statement on several shards is not supported yet").
-			WithHint("Fetch all rows at once.")
+			WithDetail("The shards' rows are passed on as they come, and nobody keeps the rest.").WithHint("Fetch all rows at once.")
 	}
 	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tags: p.statement.tags, makes: p.statement.makes, inner: p.statement.inner})
 	s.ops[len(s.ops)-1].carried = p.carried
@@ -450,7 +469,7 @@ func (s *session) executeLocal(st *statement) *pgerr.Error {
 	}
 	if !done {
 		return pgerr.New(pgerr.FeatureNotSupported, "%s is not supported at this place of a pipeline", only.Name).
-			WithHint("Send a Sync before it.")
+			WithDetail("What was sent before it has to be answered first.").WithHint("Send a Sync before it.")
 	}
 	if only.Command == plan.Commit || only.Command == plan.Rollback {
 		s.forgetPortals()

@@ -343,7 +343,17 @@ func TestDrawnKeys(t *testing.T) {
 	if got := w.count(t, client, fmt.Sprintf("SELECT 1::bigint FROM tokens WHERE note = '%d'", parcel)); got != 1 {
 		t.Errorf("%d rows with a number that was asked for", got)
 	}
-	if got := w.count(t, client, "SELECT 1::bigint FROM tokens WHERE substr(id::text, 15, 1) = '4'"); got != 6*2*2+3 {
+	for _, sql := range []string{
+		"INSERT INTO tokens VALUES (DEFAULT, $1), (DEFAULT, 'default') RETURNING id::text", "INSERT INTO tokens (note, id) VALUES ($1, default /* DEFAULT */) RETURNING id::text",
+	} {
+		for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
+			id := one[string](t, client, sql, mode, "(DEFAULT, 'x')")
+			if got := one[string](t, client, "SELECT note FROM tokens WHERE id = $1::uuid", mode, id); got != "(DEFAULT, 'x')" {
+				t.Errorf("%s: found %q", sql, got)
+			}
+		}
+	}
+	if got := w.count(t, client, "SELECT 1::bigint FROM tokens WHERE substr(id::text, 15, 1) = '4'"); got != 6*2*2+3+6 {
 		t.Errorf("%d rows with keys of version 4", got)
 	}
 	execute(t, client, "PREPARE p AS INSERT INTO tokens (note) VALUES ('x')")
@@ -351,4 +361,28 @@ func TestDrawnKeys(t *testing.T) {
 		t.Errorf("EXECUTE: %s", code)
 	}
 	w.nothingPrepared(t)
+}
+
+// TestNumbersAskedForInTheStatementThatMakesThem: currval and lastval are of what the statement itself was given.
+func TestNumbersAskedForInTheStatementThatMakesThem(t *testing.T) {
+	config := numbersConfig(3)
+	config.setUp = append(config.setUp, "CREATE SEQUENCE free")
+	w := newWorld(t, config)
+	w.sameAsPlain(t, texts("SELECT nextval('free')", "SELECT nextval('free'), currval('free')", "SELECT nextval('free'), currval('free'), lastval() FROM generate_series(1, 3)",
+		"SELECT currval('free')", "BEGIN", "SELECT nextval('free'), currval('free')", "SELECT currval('free'), lastval()", "ROLLBACK", "SELECT currval('free'), nextval('free'), currval('free')", "SELECT currval('free')")...)
+	client := w.client(t)
+	insertParcel(t, client, w.key(t, 1, 0))
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
+		for n := range 4 {
+			var id, this, last int64
+			err := client.QueryRow(t.Context(), "INSERT INTO parcels (user_id) VALUES ($1) RETURNING id, currval('parcels_id_seq'), lastval()", mode, w.key(t, n%3+1, n)).Scan(&id, &this, &last)
+			if err != nil || this != id || last != id {
+				t.Errorf("made %d, currval %d, lastval %d, %v", id, this, last, err)
+			}
+			err = client.QueryRow(t.Context(), "SELECT currval('parcels_id_seq'), lastval()", mode).Scan(&this, &last)
+			if err != nil || this != id || last != id {
+				t.Errorf("made %d, then currval %d, lastval %d, %v", id, this, last, err)
+			}
+		}
+	}
 }

@@ -70,7 +70,7 @@ func (s *session) visit(shard int) {
 	}
 	s.resume(l)
 	for _, said := range s.pending {
-		if a, err := s.ask(said.sql); err != nil || a.failure != nil {
+		if a, err := s.ask(said.on(shard)); err != nil || a.failure != nil {
 			s.status = statusFailed // what comes next is told why
 			return
 		}
@@ -146,8 +146,10 @@ func (s *session) changeShard(st *plan.Statement, shard int) *pgerr.Error {
 	if refused := s.goOn(); refused != nil {
 		return refused
 	}
-	if refused := s.maySpread(st); refused != nil {
-		return refused
+	if s.backend != nil { // or it is on no shard, or on several already: what was only prepared has tied it to none
+		if refused := s.maySpread(st); refused != nil {
+			return refused
+		}
 	}
 	if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
 		return refused
@@ -206,7 +208,7 @@ func (s *session) startBlock() {
 
 // maySpread says whether the transaction may go to another shard too.
 func (s *session) maySpread(st *plan.Statement) *pgerr.Error {
-	if s.isSpread() {
+	if s.isSpread() || s.currentMap().ShardCount() == 1 {
 		return nil
 	}
 	level, refused := s.isolation()
@@ -241,15 +243,11 @@ func (s *session) isolation() (string, *pgerr.Error) {
 
 // rehearsedIsolation is that of a transaction that no shard has heard of.
 func (s *session) rehearsedIsolation() (string, *pgerr.Error) {
-	lines := []string{s.tx.begin}
-	for _, l := range s.tx.script {
-		lines = append(lines, l.sql)
-	}
 	return s.askWord("SHOW transaction_isolation", func(question func() (answer, error)) (answer, *pgerr.Error) {
 		return s.aside(func() (answer, error) {
 			s.unheard = true
 			defer func() { s.unheard = false }()
-			if a, err := s.ask(strings.Join(lines, "; ")); err != nil || a.failure != nil {
+			if a, err := s.ask(strings.Join(s.saidOn(s.backend.Shard()), "; ")); err != nil || a.failure != nil {
 				_, _ = s.ask("ROLLBACK")
 				return a, err
 			}

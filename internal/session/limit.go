@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/binary"
 	"strconv"
 	"strings"
@@ -13,13 +14,24 @@ import (
 const unlimited = -1
 
 // rowLimit is how many rows the answer of a statement on several shards has at most. Every shard gives up to so many, in no order, so any of
-// them will do.
+// them will do; but which of them OFFSET leaves out, no shard can tell.
 func (s *session) rowLimit(st *plan.Statement, src source) (int64, *pgerr.Error) {
-	run := s.whatRuns(st)
-	if run.Route.AtMost == nil || run.Route.Parts != plan.Same {
+	route := &s.whatRuns(st).Route
+	if route.Parts != plan.Same {
 		return unlimited, nil
 	}
-	operand := *run.Route.AtMost
+	if skipped, refused := s.countOf(route.Skips, st, src); refused != nil || skipped > 0 {
+		return 0, cmp.Or(refused, rowsSkipped)
+	}
+	return s.countOf(route.AtMost, st, src)
+}
+
+// countOf is a number of rows that a statement says, or one that EXECUTE runs; unlimited if it says none.
+func (s *session) countOf(said *plan.Operand, st *plan.Statement, src source) (int64, *pgerr.Error) {
+	if said == nil {
+		return unlimited, nil
+	}
+	operand := *said
 	if st.Command == plan.Execute {
 		if operand.Kind == plan.FromLiteral {
 			return s.limitOf(operand, source{statement: s.statements[st.Prepared.Name]})
@@ -101,6 +113,9 @@ func limitOfText(text []byte) (int64, *pgerr.Error) {
 
 var unreadableLimit = pgerr.New(pgerr.FeatureNotSupported, "this form of LIMIT over several shards is not supported yet").
 	WithDetail("The router has to know how many rows it may give.").WithHint("Use an integer, as a literal or a parameter.")
+
+var rowsSkipped = pgerr.New(pgerr.FeatureNotSupported, "OFFSET over several shards is not supported yet").
+	WithDetail("Which rows come first cannot be told from what each shard answers.").WithHint("Read from the first row on, or for the keys of one shard at a time.")
 
 // gives says whether the client gets one more row.
 func (g *gather) gives() bool {

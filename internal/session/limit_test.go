@@ -1,11 +1,13 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // TestLimitsOverSeveralShards: any rows will do, but not more than asked for, and the tag counts what the client has got.
@@ -47,4 +49,52 @@ func TestLimitsOverSeveralShards(t *testing.T) {
 	if said := strings.Join(c.query("EXPLAIN (COSTS OFF) SELECT note FROM orders LIMIT 1"), "\n"); strings.Contains(said, "ERROR") || strings.Count(said, "Limit") != 2 {
 		t.Errorf("EXPLAIN: %s", said)
 	}
+}
+
+// TestLimitsThatLeaveOutNothing: LIMIT ALL, LIMIT NULL and OFFSET 0 are as if they were not there, and any other OFFSET over several shards is refused,
+// whoever has planned the statement before.
+func TestLimitsThatLeaveOutNothing(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	for _, address := range []string{w.address, w.plain.Addr()} {
+		c := dialRaw(t, address, nil)
+		for number := 1; number <= 2; number++ {
+			for n := range 4 {
+				c.query(fmt.Sprintf("INSERT INTO orders VALUES (%d, 'x')", w.key(t, number, n)))
+			}
+		}
+	}
+	const read = "SELECT note FROM orders WHERE note = 'x' "
+	c := dialRaw(t, w.address, nil)
+	refused := func(said []string) { t.Helper(); wantCodes(t, said, "0A000", "ready I") }
+	for _, rest := range []string{"LIMIT ALL", "LIMIT NULL", "OFFSET 0", "OFFSET NULL", "LIMIT ALL OFFSET 0", "LIMIT 3 OFFSET 0", "OFFSET 0 ROWS FETCH NEXT 5 ROWS ONLY", "OFFSET 0 FOR UPDATE", "OFFSET -1"} {
+		sql := read + rest
+		if rest == "OFFSET 0" {
+			refused(c.query(read + "OFFSET 3")) // of the same shape, and planned first
+		}
+		w.sameAsPlain(t, query(sql), query(sql+"; SELECT 1"), sent(pipeline(unnamed(sql), sync1)...), query("BEGIN"), query(sql), query("COMMIT"), query("PREPARE p AS "+sql), query("EXECUTE p"))
+	}
+	refused(c.query(read + "OFFSET 3"))
+	refused(c.query(read + "LIMIT 3 OFFSET 1"))
+	refused(c.query(read + "OFFSET 'x'")) // before any shard can say that it is no number
+	bound := read + "LIMIT $1 OFFSET $2"
+	w.sameAsPlain(t, sent(pipeline(unnamed(bound, "3", "0"), unnamed(bound, "100", "0"), sync1)...), sent(pipeline(unnamed(bound, "3", "-1"), sync1)...))
+	w.sameAsPlain(t, texts("PREPARE p (bigint, bigint) AS "+bound, "EXECUTE p(3, 0)", "EXECUTE p(NULL, NULL)")...)
+	refused(c.ask(pipeline(unnamed(bound, "3", "1"), sync1)...))
+	c.query("PREPARE p (bigint, bigint) AS " + bound)
+	refused(c.query("EXECUTE p(3, 1)"))
+	one := fmt.Sprintf("SELECT note FROM orders WHERE id IN (%d, %d) OFFSET 1", w.key(t, 2, 0), w.key(t, 2, 1))
+	w.sameAsPlain(t, query(one), sent(pipeline(unnamed(one), sync1)...))
+	for _, sql := range []string{"SELECT note FROM (SELECT * FROM orders OFFSET 0) o WHERE note = 'x'", fmt.Sprintf("SELECT note FROM (SELECT * FROM orders OFFSET 0) o WHERE id = %d", w.key(t, 2, 0))} {
+		refused(c.query(strings.Replace(sql, "OFFSET 0", "OFFSET 2", 1)))
+		w.sameAsPlain(t, query(sql))
+		refused(c.query(strings.Replace(sql, "OFFSET 0", "OFFSET 2", 1)))
+	}
+	client := w.client(t)
+	for skipped, refuses := range map[int64]bool{0: false, 2: true} {
+		var failure *pgconn.PgError
+		if _, err := client.Exec(t.Context(), bound, int64(3), skipped); err != nil && !errors.As(err, &failure) || (failure != nil) != refuses {
+			t.Errorf("%d rows skipped: %v", skipped, err)
+		}
+	}
+	w.settled(t)
 }

@@ -84,9 +84,11 @@ func (s *session) prepareLoad(st *plan.Statement) (*load, *pgerr.Error) {
 	if l.keyspace == nil && st.Route.Parts != plan.Copies {
 		return nil, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", st.Route.Keyspace)
 	}
-	keys := make([]int, len(l.key))
+	var keys []int
 	for i := range l.key {
-		keys[i] = l.key[i].Operand.Param - 1
+		if l.key[i].Operand.Kind == plan.FromParam {
+			keys = append(keys, l.key[i].Operand.Param-1)
+		}
 	}
 	l.reading = s.reading
 	if l.reading.ClientEncodingUTF8 = slices.Contains([]string{"UTF8", "SQL_ASCII"}, format.Encoding()); !l.reading.ClientEncodingUTF8 {
@@ -103,7 +105,7 @@ func loadError(err error) *pgerr.Error {
 	if refused := refusalIn(err); refused != nil {
 		return refused
 	}
-	return pgerr.New(pgerr.FeatureNotSupported, "%s", err)
+	return pgerr.New(pgerr.FeatureNotSupported, "this form of COPY is not supported").WithDetail("%s", err).WithHint("Use COPY without the option, or INSERT.")
 }
 
 // run passes the client's rows on to the shards, all of which wait for them, until the client has no more or something is wrong, and
@@ -203,11 +205,11 @@ func (l *load) cancel() {
 	_ = l.s.conn.SetReadDeadline(longAgo)
 }
 
-// setCancelLoad says what a request to cancel does besides cancelling on shards.
-func (s *session) setCancelLoad(cancel func()) {
+// setInterrupt says what a request to cancel does besides cancelling on shards.
+func (s *session) setInterrupt(cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cancelLoad = cancel
+	s.interrupt = cancel
 }
 
 // rearm lets the client be waited for again, unless the session is being ended.
@@ -324,17 +326,21 @@ func (l *load) shardOf(piece *copydata.Piece) (int, *pgerr.Error) {
 		return l.current, nil
 	}
 	l.values = l.values[:0]
+	values := piece.Values
 	for i := range l.key {
 		part := &l.key[i]
-		for len(s.params) < part.Operand.Param {
+		for len(s.params) < max(part.Operand.Param, 1) {
 			s.params = append(s.params, binding.Param{})
 		}
-		value := piece.Values[i]
-		if value.Default {
-			return 0, pgerr.New(pgerr.FeatureNotSupported, "a default value for key column %q of sharded table %s is not supported yet", part.Column, l.route.Table)
+		param := &s.params[max(part.Operand.Param, 1)-1]
+		if part.Operand.Kind == plan.FromParam { // any other is a constant
+			if values[0].Default {
+				return 0, pgerr.New(pgerr.FeatureNotSupported, "a default value for key column %q of sharded table %s is not supported yet", part.Column, l.route.Table).
+					WithDetail("The shard has to be known before the default is computed.").WithHint("Give the key a value.")
+			}
+			*param = binding.Param{Value: values[0].Bytes, Null: values[0].Null, Binary: l.binary}
+			values = values[1:]
 		}
-		param := &s.params[part.Operand.Param-1]
-		*param = binding.Param{Value: value.Bytes, Null: value.Null, Binary: l.binary}
 		bound, outcome, refused := l.bind(part, param)
 		if refused != nil {
 			return 0, refused

@@ -43,7 +43,7 @@ func (s *session) runLocal(st *plan.Statement, text func() string) (done bool, t
 	if s.tx.implicit && isAboutBlocks(st) {
 		return s.runUnbegun(st, text)
 	}
-	if s.isSpread() && (endsFailure(st) || st.Command == plan.SetConstraints) {
+	if s.concernsLegs(st) {
 		return s.conduct(st)
 	}
 	if s.backend != nil || s.needsServer() || s.isSpread() {
@@ -83,11 +83,17 @@ func (s *session) beginUnbegun(text string) *pgerr.Error {
 	if refused := s.finishStep(); refused != nil {
 		return refused
 	}
-	if refused := s.tellAll(text); refused != nil {
+	if refused := s.tellAll(always(text)); refused != nil {
 		return refused
 	}
 	s.tx.implicit, s.tx.begin = false, text
 	return nil
+}
+
+// concernsLegs says whether a statement is about the transaction on all its shards, so that the router has to see to it. The end of one that
+// has dropped declared tables is about the shard map too.
+func (s *session) concernsLegs(st *plan.Statement) bool {
+	return (s.isSpread() || len(s.tx.dropped) > 0) && (endsFailure(st) || st.Command == plan.SetConstraints) || namesConstraints(st)
 }
 
 // conduct does what concerns all shards of a transaction.
@@ -106,24 +112,11 @@ func (s *session) conduct(st *plan.Statement) (done bool, tag string, refused *p
 	return true, tag, refused
 }
 
-// setConstraints tells all shards of a transaction at once when they have to check constraints: what is found wrong now is an error now.
-func (s *session) setConstraints(st *plan.Statement) *pgerr.Error {
-	if s.tx.implicit && !s.inText {
-		s.addLocal(wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.NoActiveTransaction, "SET CONSTRAINTS can only be used in transaction blocks")))
-	}
-	said := constraintsLine(st)
-	if refused := s.tellAll(said.sql); refused != nil {
-		return refused
-	}
-	s.tx.script.add(said)
-	return nil
-}
-
 // tellAll tells all shards of a transaction something that they do or fail at. A leg that is lost ends it.
-func (s *session) tellAll(sql string) *pgerr.Error {
+func (s *session) tellAll(sql func(*leg) string) *pgerr.Error {
 	var failure *pgerr.Error
 	legs, lost := s.allLegs(), false
-	for i, a := range s.tellLegs(legs, always(sql)) {
+	for i, a := range s.tellLegs(legs, sql) {
 		if refused := a.refusal(legs[i]); failure == nil {
 			failure = refused
 		}
@@ -282,11 +275,7 @@ func (s *session) rehearse(more ...string) *pgerr.Error {
 		return asError(err)
 	}
 	var failure *wire.Fields
-	statements := []string{s.tx.begin}
-	for _, l := range s.tx.script {
-		statements = append(statements, l.sql)
-	}
-	statements = slices.Concat(statements, more, []string{"ROLLBACK"})
+	statements := slices.Concat(s.saidOn(s.backend.Shard()), more, []string{"ROLLBACK"})
 	for i, sql := range statements {
 		s.unheard = i == len(statements)-1
 		a, err := s.ask(sql)
@@ -373,7 +362,7 @@ func (s *session) noDiscard() *pgerr.Error {
 		return pgerr.New(pgerr.ActiveTransaction, "DISCARD ALL cannot run inside a transaction block")
 	}
 	return pgerr.New(pgerr.FeatureNotSupported, "DISCARD ALL is not supported at this place of a pipeline").
-		WithHint("Send it by itself, with a Sync before and after it.")
+		WithDetail("It cannot run beside other statements.").WithHint("Send it by itself, with a Sync before and after it.")
 }
 
 // discardAll makes the session as it was when it began.
@@ -427,7 +416,8 @@ func (s *session) setOurs(st *plan.Statement) (done bool, tag string, refused *p
 			WithHint("The router has cleave.pool_mode and cleave.shard_key.")
 	}
 	if e.Local {
-		return false, "", pgerr.New(pgerr.FeatureNotSupported, "SET LOCAL is not supported for %s", e.Name)
+		return false, "", pgerr.New(pgerr.FeatureNotSupported, "SET LOCAL is not supported for %s", e.Name).
+			WithDetail("It is a parameter of the session with the router.").WithHint("Use SET, and set it back afterwards.")
 	}
 	if e.Name == "cleave.shard_key" {
 		s.shardKey = ""

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -17,7 +18,18 @@ func (s *session) callOwn(call Call) (*string, *pgerr.Error) {
 	if refused := s.mayRollOut(call.Function); refused != nil {
 		return nil, refused
 	}
-	return s.server.config.Virtual.Call(s.ctx, call)
+	if isRollout(call.Function) { // its steps run on backends of the session's own, where they are cancelled
+		return s.server.config.Virtual.Call(s.ctx, call)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	s.setInterrupt(cancel)
+	defer s.setInterrupt(nil)
+	value, refused := s.server.config.Virtual.Call(ctx, call)
+	if refused != nil && refused.Code != pgerr.OutcomeUnknown && ctx.Err() != nil && s.ctx.Err() == nil {
+		return nil, errCancelled // whatever it was doing then
+	}
+	return value, refused
 }
 
 // functionSQL finds a function by its name, with the types of its arguments or without.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,7 +92,8 @@ type worldConfig struct {
 	// tables are declared besides orders and countries; onShards runs on each shard of that number before they are.
 	tables   []topology.TableSpec
 	onShards func(number int) []string
-	// keyspaces has, by name, the key's type of each keyspace besides main.
+	// keyspaces has, by name, the types of the key, separated by commas, of each keyspace besides main. One by range has the key before them
+	// from which on the second shard has it, as in "100:integer".
 	keyspaces map[string]string
 	// moved gives the router another map than the catalogue has.
 	moved func(*topology.Map) *topology.Map
@@ -160,8 +162,14 @@ func (w *world) makeMap(t testing.TB, tables []topology.TableSpec, keyspaces map
 		w.m = must[*topology.Map](t)(w.m.Next(topology.AddShard(specOf(i, server))))
 	}
 	changes := []topology.Change{w.byHash(t, "main", "bigint")}
-	for name, keyType := range keyspaces {
-		changes = append(changes, w.byHash(t, name, keyType))
+	for name, keyTypes := range keyspaces {
+		if from, keyType, isByRange := strings.Cut(keyTypes, ":"); isByRange {
+			spec := topology.NewKeyspaceSpec(name, topology.ByRange, 0, keyType)
+			spec.Ranges = []topology.RangeSpec{{Shard: "s1"}, {From: topology.Point{from}, Shard: "s2"}}
+			changes = append(changes, topology.CreateKeyspace(spec))
+			continue
+		}
+		changes = append(changes, w.byHash(t, name, keyTypes))
 	}
 	for _, spec := range tables {
 		changes = append(changes, topology.SetTable(spec))
@@ -175,9 +183,9 @@ func (w *world) makeMap(t testing.TB, tables []topology.TableSpec, keyspaces map
 }
 
 // byHash makes a keyspace of which every shard has an equal share.
-func (w *world) byHash(t testing.TB, name, keyType string) topology.Change {
+func (w *world) byHash(t testing.TB, name, keyTypes string) topology.Change {
 	t.Helper()
-	keyspace := topology.NewKeyspaceSpec(name, topology.ByHash, 42, keyType)
+	keyspace := topology.NewKeyspaceSpec(name, topology.ByHash, 42, strings.Split(keyTypes, ",")...)
 	var err error
 	if keyspace.Ranges, keyspace.Assignment, err = w.m.Assign(topology.Assignment{Algorithm: "even"}); err != nil {
 		t.Fatal(err)

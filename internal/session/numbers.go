@@ -16,8 +16,15 @@ import (
 // have the same. The home shard's sequences give them, and as with any sequence nobody gives them back. Into those of a sharded table it
 // writes the keys that the router draws.
 func (s *session) numberRows(st *plan.Statement, src source) ([]edit, *pgerr.Error) {
-	found, ok := findRows(src.wholeText(), s.standardConforming(), st.Route.ValuesAt)
-	if !ok || len(found.rows) == 0 || found.columnsEnd < 0 {
+	found := s.rowsOf(src, st.Route.ValuesAt)
+	if found != nil && st.Route.Numbers[0].Place > 0 {
+		edits := found.defaultsAt(st.Route.Numbers[0].Place - 1)
+		if len(edits) != len(found.rows) {
+			return nil, pgerr.New(pgerr.InternalError, "%d rows of the INSERT were to have a key drawn, %d were found", len(found.rows), len(edits))
+		}
+		return edits, s.drawKeys(&st.Route, edits)
+	}
+	if found == nil || len(found.rows) == 0 || found.columnsEnd < 0 {
 		return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of INSERT into %s is not supported", st.Route.Table).
 			WithDetail("It leaves numbers or keys to the router, and where they have to be written cannot be told.").WithHint("Write VALUES right behind the list of columns.")
 	}
@@ -28,8 +35,11 @@ func (s *session) numberRows(st *plan.Statement, src source) ([]edit, *pgerr.Err
 	}
 	for _, number := range st.Route.Numbers {
 		if number.Sequence == "" {
-			refused := s.drawKeys(&st.Route, number.Column, edits)
-			return edits, refused
+			edits[0].by += ", " + sqltext.QuoteIdentifier(number.Column)
+			for i := range found.rows {
+				edits[i+1].by += ", "
+			}
+			return edits, s.drawKeys(&st.Route, edits[1:])
 		}
 		values, refused := s.nextNumbers(number.Sequence, len(found.rows))
 		if refused != nil {
@@ -47,22 +57,32 @@ func (s *session) numberRows(st *plan.Statement, src source) ([]edit, *pgerr.Err
 // maxKeyDraws is how many keys are drawn for one that belongs on a shard.
 const maxKeyDraws = 1_000_000
 
-// drawKeys writes a random UUID into each row that belongs on the shard which the statement goes to. The first edit is that of the columns.
-func (s *session) drawKeys(route *plan.Route, column string, edits []edit) *pgerr.Error {
+// drawKeys writes a random UUID into each row that belongs on the shard which the statement goes to.
+func (s *session) drawKeys(route *plan.Route, edits []edit) *pgerr.Error {
 	keyspace := s.currentMap().Keyspace(route.Keyspace)
 	if keyspace == nil {
 		return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 	}
-	edits[0].by += ", " + sqltext.QuoteIdentifier(column)
-	for i := range edits[1:] {
+	for i := range edits {
 		id, found := drawKey(keyspace, s.shardNow())
 		if !found {
 			return pgerr.New(pgerr.CannotConnectNow, "no key could be drawn that belongs on shard %q", s.shardName(s.shardNow())).
 				WithDetail("It owns too little of keyspace %q.", route.Keyspace).WithHint("Give the key a value.")
 		}
-		edits[i+1].by += ", '" + id + "'"
+		edits[i].by += "'" + id + "'"
 	}
 	return nil
+}
+
+// defaultsAt are the places of the words DEFAULT that are the values of a column.
+func (r *rowText) defaultsAt(place int) []edit {
+	var edits []edit
+	for _, d := range r.defaults {
+		if d.place == place {
+			edits = append(edits, edit{start: d.start, end: d.end})
+		}
+	}
+	return edits
 }
 
 // drawKey draws one UUID of version 4, as gen_random_uuid does.

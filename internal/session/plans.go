@@ -227,6 +227,9 @@ func (s *session) look(statements []facts.Statement, c *plan.Context) (*plan.Kno
 		c.Altered = true
 		return s.lookInside(relations, functions, c.SearchPath)
 	}
+	if s.tx.locked && s.seesOwn() { // who asked from outside would wait for this very transaction
+		return s.lookInside(relations, functions, c.SearchPath)
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, catalogTimeout)
 	defer cancel()
 	known, err := s.server.planner.catalog.Look(ctx, relations, functions, c.SearchPath)
@@ -284,7 +287,7 @@ func (s *session) planContext() (plan.Context, *pgerr.Error) {
 	return plan.Context{
 		SearchPath: s.visiblePath, PathIsLocal: s.pathChanged(), Temporary: func(name string) bool { return s.temporary[name] },
 		Literals: s.scan.Literals, Map: m, Home: home.Name(), Dumps: s.dumps(), HintShard: s.hint, HintKey: s.shardKey != "",
-		Dropped: s.hasDropped,
+		Dropped: s.tx.dropped,
 	}, nil
 }
 

@@ -168,7 +168,7 @@ func (s *session) rewriteExecute(st *plan.Statement, o *op) ([]edit, *pgerr.Erro
 	if inner := prepared.single(); inner != nil && !inner.Plain {
 		if st.Name != "EXECUTE" { // EXPLAIN and CREATE TABLE AS may not run it
 			return nil, pgerr.New(pgerr.FeatureNotSupported, "%s of this prepared statement is not supported", st.Name).
-				WithDetail("It leaves something in the session, and the router cannot tell whether it runs.")
+				WithDetail("It leaves something in the session, and the router cannot tell whether it runs.").WithHint("Send the statement itself.")
 		}
 		o.inner = inner
 	}
@@ -201,14 +201,15 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 	}
 	if only.Route.Level == plan.AnyOwner && len(only.Route.Numbers) > 0 {
 		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of an INSERT whose keys the router draws is not supported").
-			WithHint("Send the INSERT itself, or prepare it by the protocol, as drivers do.")
+			WithDetail("The shard has the text that was prepared, without keys.").WithHint("Send the INSERT itself, or prepare it by the protocol, as drivers do.")
 	}
 	if len(only.Numbers) > 0 {
 		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement that calls %s is not supported", only.Numbers[0].Function).
 			WithDetail("The router has to put another function in its place.").WithHint("Send the statement itself, or prepare it by the protocol, as drivers do.")
 	}
 	if len(only.Virtual) > 0 {
-		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement with the router's own views or functions is not supported")
+		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of a statement with the router's own views or functions is not supported").
+			WithDetail("The router puts its answer into the text, anew each time.").WithHint("Send the statement itself, or prepare it by the protocol, as drivers do.")
 	}
 	if only.NeedsSession && s.poolMode != SessionMode {
 		return noShard, needsSession(only)
@@ -458,7 +459,8 @@ func (s *session) operandText(operand plan.Operand, src source) (*string, *pgerr
 		}
 		value, ok := scan.Value(whole, operand.Literal)
 		if !ok {
-			return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of literal is not supported here")
+			return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of literal is not supported here").
+				WithDetail("The router has to read it.").WithHint("Write a plain string or number.")
 		}
 		text = string(value)
 		if operand.Negative {
@@ -477,7 +479,8 @@ func (s *session) operandText(operand plan.Operand, src source) (*string, *pgerr
 			return nil, refused
 		}
 	default:
-		return nil, pgerr.New(pgerr.FeatureNotSupported, "an expression is not supported here")
+		return nil, pgerr.New(pgerr.FeatureNotSupported, "an expression is not supported here").
+			WithDetail("The router would have to compute it.").WithHint("Write a literal or a parameter.")
 	}
 	return &text, nil
 }

@@ -27,9 +27,12 @@ func (s *session) rolloutInTheWay(st *plan.Statement) *pgerr.Error {
 	return nil
 }
 
+// isRollout says whether a function of the router is one of roll-outs.
+func isRollout(function string) bool { return strings.HasPrefix(function, "rollout_") }
+
 // mayRollOut refuses to go on with a roll-out where its text would not be read as it was written: others began it, under their settings.
 func (s *session) mayRollOut(function string) *pgerr.Error {
-	if !strings.HasPrefix(function, "rollout_") {
+	if !isRollout(function) {
 		return nil
 	}
 	refused := pgerr.New(pgerr.FeatureNotSupported, "cleave.%s is not supported with these settings", function)

@@ -202,19 +202,19 @@ func (s *session) mayDivide(st *plan.Statement, src source) *pgerr.Error {
 	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", st.Name)
 	switch {
 	case (st.Copy || run.Copy) && st.Load == nil:
-		return refusal.WithHint("Use one statement for each key.")
+		return refusal.WithDetail("Its rows would have to be put together from several shards.").WithHint("Use one statement for each key.")
 	case st.Command == plan.Execute && run.Route.Parts == plan.ByRow && (src.bind != nil || st.Name != "EXECUTE"):
 		return refusal.WithDetail("It runs an INSERT whose rows go to several shards.").WithHint("Send the INSERT itself, or prepare it by the protocol.")
 	case st.Command == plan.Execute && len(run.Route.Numbers) > 0:
 		return refusal.WithDetail("It runs an INSERT into a reference table whose rows are given numbers by the router.").WithHint("Send the INSERT itself, or prepare it by the protocol.")
 	case (run.Route.Parts == plan.ByRow || len(run.Route.Numbers) > 0) && len(run.Virtual) > 0:
-		return refusal.WithDetail("It calls a function of the router.")
+		return refusal.WithDetail("It calls a function of the router.").WithHint("Call it first, and use its result.")
 	case run.Route.Parts == plan.ByRow && len(run.Numbers) > 0:
 		return refusal.WithDetail("It calls %s, in whose place the router puts another function.", run.Numbers[0].Function).WithHint("Ask for the number first.")
 	case run.Pin != "" || len(run.Settings) > 0 || run.NeedsSession || run.Cursor:
-		return refusal.WithDetail("It leaves something in the session, which is on one shard.")
+		return refusal.WithDetail("It leaves something in the session, which is on one shard.").WithHint("Bind it to one key.")
 	case st.Name == "DECLARE CURSOR":
-		return refusal.WithHint("Name keys of one shard.")
+		return refusal.WithDetail("Its rows would have to be put together from several shards.").WithHint("Name keys of one shard.")
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (s *session) oneHolder(st *plan.Statement, src source) *pgerr.Error {
 	for other, p := range s.pinned {
 		if p.has(pinHold) && shard >= 0 && shard != other {
 			return pgerr.New(pgerr.FeatureNotSupported, "cursors WITH HOLD on several shards are not supported yet").
-				WithDetail("The session has one on shard %q.", p.backend.ShardName())
+				WithDetail("The session has one on shard %q.", p.backend.ShardName()).WithHint("Close that one first.")
 		}
 	}
 	return nil
@@ -303,7 +303,8 @@ func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
 	case plan.Everywhere:
 		return s.everyShard()
 	default:
-		return noShard, pgerr.New(pgerr.FeatureNotSupported, "%s on every shard is not supported yet", st.Name)
+		return noShard, pgerr.New(pgerr.FeatureNotSupported, "%s on every shard is not supported yet", st.Name).
+			WithDetail("The router does not know how to run it there.").WithHint("Run it on each shard.")
 	}
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/wire"
@@ -18,19 +19,27 @@ var arrayTypes = map[uint32]uint32{
 	1083: 1183, 1114: 1115, 1184: 1185, 1186: 1187, 1700: 1231, 2950: 2951, 3802: 3807,
 }
 
+// textual are the types whose values are sent in binary form as they are in text form. They always go in binary form: whether NULL is a word
+// in the text form of an array depends on the setting array_nulls, and quotes on the encoding.
+var textual = map[uint32]bool{25: true, 114: true, 1042: true, 1043: true}
+
 // rowArrays is an INSERT of many rows whose values are all parameters, as shards have to see it: with one array for each column. PostgreSQL
 // casts a column of unnest as it casts the values of a list, and takes the rows in the same order.
 type rowArrays struct {
-	run     *statement
+	run *statement
+	// types are those of the client's parameters, for which this was made.
+	types   []uint32
 	columns []arrayColumn
 	// numbers are, row by row, those of the parameters that the client gave; outside are those that stand elsewhere in the text.
 	numbers, outside []int
 }
 
-// arrayColumn is what all values of a column have in common.
+// arrayColumn is what all values of a column have in common; whether they are binary differs from one Bind to the next.
 type arrayColumn struct {
 	element uint32
-	binary  bool
+	textual bool // its type is
+	// seen: there is a value; binary: all values are in this form; nulls: there are nulls.
+	seen, binary, nulls bool
 }
 
 // rowsAsArrays returns nil if the rows cannot be sent as arrays, or need not.
@@ -38,7 +47,22 @@ func (s *session) rowsAsArrays(found *rowText, types []uint32, src source) *rowA
 	if len(found.rows) < arraysFrom || !found.onlyParams || found.highest > min(len(types), src.bind.ParamCount()) {
 		return nil
 	}
-	a := &rowArrays{}
+	known := src.statement.rows
+	if a := known.arrays; a == nil || a.run.planned != src.statement.planned || !slices.Equal(a.types, types) {
+		if known.arrays = newRowArrays(found, types); known.arrays == nil {
+			return nil
+		}
+		known.arrays.make(found, src)
+	}
+	if !known.arrays.allBinary(src.bind) && !s.evenForms(known.arrays, src.bind) {
+		return nil
+	}
+	return known.arrays
+}
+
+// newRowArrays returns nil if the values of a column are of several types.
+func newRowArrays(found *rowText, types []uint32) *rowArrays {
+	a := &rowArrays{types: types}
 	first, last := found.rows[0].start, found.rows[len(found.rows)-1].end
 	for _, p := range found.params {
 		if p.start > first && p.end < last {
@@ -49,44 +73,64 @@ func (s *session) rowsAsArrays(found *rowText, types []uint32, src source) *rowA
 	if width == 0 || width*len(found.rows) != len(a.numbers) {
 		return nil
 	}
-	for at := range width {
-		column, ok := s.arrayColumn(a.numbers, at, width, types, src.bind)
-		if !ok {
+	a.columns = make([]arrayColumn, width)
+	for i, number := range a.numbers {
+		column, element := &a.columns[i%width], types[number-1]
+		if i < width {
+			column.element, column.textual = element, textual[element]
+		}
+		if element != column.element || arrayTypes[element] == 0 {
 			return nil
 		}
-		a.columns = append(a.columns, column)
 	}
-	a.make(found, types, src)
 	return a
 }
 
-// arrayColumn looks whether a column's values are of one type and in one form.
-func (s *session) arrayColumn(numbers []int, at, width int, types []uint32, bind *wire.Bind) (column arrayColumn, ok bool) {
-	column.element = types[numbers[at]-1]
-	if arrayTypes[column.element] == 0 {
-		return column, false
-	}
-	seen := false
-	for ; at < len(numbers); at += width {
-		if types[numbers[at]-1] != column.element {
-			return column, false
+// allBinary says whether all values can be sent in binary form, as those of most drivers can, without looking at one.
+func (a *rowArrays) allBinary(bind *wire.Bind) bool {
+	width := len(a.columns)
+	for i, number := range a.numbers {
+		if !bind.IsBinary(number-1) && !a.columns[i%width].textual {
+			return false
 		}
-		_, isBinary, null := bind.Param(numbers[at] - 1)
+	}
+	for i := range a.columns {
+		a.columns[i].binary = true
+	}
+	return true
+}
+
+// evenForms looks whether the values of each column are all in the same form. Nulls need the binary form.
+func (s *session) evenForms(a *rowArrays, bind *wire.Bind) bool {
+	unreadable := s.foreignEncoding && !s.readableEncoding() // a quote may be a part of another character
+	width := len(a.columns)
+	for i := range a.columns {
+		a.columns[i] = arrayColumn{element: a.columns[i].element, textual: a.columns[i].textual}
+	}
+	for i, number := range a.numbers {
+		_, isBinary, null := bind.Param(number - 1)
+		column := &a.columns[i%width]
+		isBinary = isBinary || column.textual
 		switch {
 		case null:
-		case seen && isBinary != column.binary:
-			return column, false
-		case !isBinary && s.foreignEncoding && !s.readableEncoding(): // a quote may be a part of another character
-			return column, false
+			column.nulls = true
+		case column.seen && isBinary != column.binary || !isBinary && unreadable:
+			return false
 		default:
-			seen, column.binary = true, isBinary
+			column.seen, column.binary = true, isBinary
 		}
 	}
-	return column, true
+	for i := range a.columns {
+		column := &a.columns[i]
+		if column.binary = column.binary || !column.seen; column.nulls && !column.binary {
+			return false
+		}
+	}
+	return true
 }
 
 // make writes the text that all shards get.
-func (a *rowArrays) make(found *rowText, types []uint32, src source) {
+func (a *rowArrays) make(found *rowText, src source) {
 	arrays := make([]string, len(a.columns))
 	a.run = &statement{planned: src.statement.planned}
 	for i, column := range a.columns {
@@ -102,7 +146,7 @@ func (a *rowArrays) make(found *rowText, types []uint32, src source) {
 		}
 		if places[p.number] == 0 {
 			a.outside = append(a.outside, p.number)
-			a.run.oids = append(a.run.oids, types[p.number-1])
+			a.run.oids = append(a.run.oids, a.types[p.number-1])
 			places[p.number] = len(a.run.oids)
 		}
 		edits = append(edits, edit{start: p.start, end: p.end, by: fmt.Sprintf("$%d", places[p.number])})
@@ -115,28 +159,41 @@ func (a *rowArrays) make(found *rowText, types []uint32, src source) {
 	a.run.text = string(applyEdits(found.text, a.run.edits))
 }
 
-// part is what one shard gets: arrays of the chosen rows' values.
-func (a *rowArrays) part(chosen func(row int) bool, bind *wire.Bind) part {
+// parts are what the shards get, each the arrays of its rows' values. order has the shard of each row. Parameters are read in the order in
+// which they came: looking for one that was passed already begins with the first.
+func (a *rowArrays) parts(order []int, shards int, bind *wire.Bind) []part {
 	width := len(a.columns)
-	formats, values := make([]int16, 0, width+len(a.outside)), make([][]byte, 0, width+len(a.outside))
-	for at, column := range a.columns {
-		array, format := newArray(column), int16(0)
-		for row := range len(a.numbers) / width {
-			if chosen(row) {
-				value, _, null := bind.Param(a.numbers[row*width+at] - 1)
-				array.add(value, null)
-			}
-		}
-		if column.binary {
+	arrays := make([]arrayWriter, shards*width)
+	room := arrayHeader + 2*len(bind.Tail())/len(arrays)
+	for i := range arrays {
+		arrays[i].begin(a.columns[i%width], room)
+	}
+	for i, number := range a.numbers {
+		value, _, null := bind.Param(number - 1)
+		arrays[order[i/width]*width+i%width].add(value, null)
+	}
+	parts := make([]part, shards)
+	for at := range parts {
+		parts[at] = part{statement: a.run, edits: a.run.edits, data: a.tail(arrays[at*width:(at+1)*width], bind)}
+	}
+	return parts
+}
+
+// tail is what one shard's Bind message has behind the names.
+func (a *rowArrays) tail(arrays []arrayWriter, bind *wire.Bind) []byte {
+	formats, values := make([]int16, 0, len(arrays)+len(a.outside)), make([][]byte, 0, len(arrays)+len(a.outside))
+	for i := range arrays {
+		format := int16(0)
+		if arrays[i].column.binary {
 			format = 1
 		}
-		formats, values = append(formats, format), append(values, array.finish())
+		formats, values = append(formats, format), append(values, arrays[i].finish())
 	}
 	for _, number := range a.outside {
 		value, format := boundParam(bind, number)
 		formats, values = append(formats, format), append(values, value)
 	}
-	return part{statement: a.run, edits: a.run.edits, data: bindTail(formats, values, resultFormats(bind))}
+	return bindTail(formats, values, resultFormats(bind))
 }
 
 // arrayWriter writes an array of one dimension in one of PostgreSQL's two forms.
@@ -156,12 +213,12 @@ const (
 	arrayHeader    = 20
 )
 
-func newArray(column arrayColumn) *arrayWriter {
-	w := &arrayWriter{column: column, data: []byte{'{'}}
-	if column.binary {
-		w.data = make([]byte, arrayHeader)
+// begin leaves room for so many bytes at first.
+func (w *arrayWriter) begin(column arrayColumn, room int) {
+	w.column, w.data = column, make([]byte, arrayHeader, room)
+	if !column.binary {
+		w.data = append(w.data[:0], '{')
 	}
-	return w
 }
 
 func (w *arrayWriter) add(value []byte, null bool) {
@@ -173,17 +230,14 @@ func (w *arrayWriter) add(value []byte, null bool) {
 	case w.column.binary:
 		w.data = append(binary.BigEndian.AppendUint32(w.data, uint32(len(value))), value...)
 	default:
-		w.addText(value, null)
+		w.addText(value)
 	}
 }
 
-func (w *arrayWriter) addText(value []byte, null bool) {
+// addText adds a value in text form, in which there are no nulls.
+func (w *arrayWriter) addText(value []byte) {
 	if w.count > 1 {
 		w.data = append(w.data, ',')
-	}
-	if null {
-		w.data = append(w.data, "NULL"...)
-		return
 	}
 	w.data = append(w.data, '"')
 	for _, c := range value {

@@ -25,9 +25,17 @@ type rowText struct {
 	onlyParams bool
 	// uneven: they do not all have the same number of values.
 	uneven bool
+	// defaults are the words DEFAULT that are values.
+	defaults []defaultValue
 	// params are the parameters of the text, in order; highest is the greatest of their numbers.
 	params  []paramToken
 	highest int
+}
+
+// defaultValue is a value that is the word DEFAULT, by its row and its place in it, from 0.
+type defaultValue struct {
+	span
+	row, place int
 }
 
 type paramToken struct {
@@ -81,6 +89,9 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 			inRows = false // what follows the rows
 		case depth > 0:
 			found.onlyParams = false
+			if depth == 1 && token.Kind == sqltext.Word && strings.EqualFold(string(word), "default") {
+				found.defaults = append(found.defaults, defaultValue{span{token.Start, token.End}, len(found.rows), commas})
+			}
 		}
 		before = -1
 		if token.Kind == sqltext.Punctuation && string(word) == ")" {
@@ -137,10 +148,42 @@ func (r *rowText) renumber(cut []edit) (edits []edit, numbers []int) {
 	return append(edits, cut[next:]...), numbers
 }
 
-// valuesOf finds the rows of an INSERT and notes the order of their shards; nil if no shard takes it, and any says why.
-func (s *session) valuesOf(text []byte, valuesAt int) (*rowText, *pgerr.Error) {
-	found, ok := findRows(text, s.standardConforming(), valuesAt)
-	if !ok || len(found.rows) != len(s.rowShards) {
+// preparedRows is what was found in the text of a prepared statement, under one setting.
+type preparedRows struct {
+	found      *rowText
+	arrays     *rowArrays
+	conforming bool
+	valuesAt   int
+}
+
+// rowsOf finds the rows of an INSERT; those of a prepared statement once.
+func (s *session) rowsOf(src source, valuesAt int) *rowText {
+	conforming := s.standardConforming()
+	if src.bind == nil {
+		return rowsIn(src.wholeText(), conforming, valuesAt)
+	}
+	if p := src.statement.rows; p != nil && p.conforming == conforming && p.valuesAt == valuesAt {
+		return p.found
+	}
+	found := rowsIn(src.wholeText(), conforming, valuesAt)
+	src.statement.rows = &preparedRows{found: found, conforming: conforming, valuesAt: valuesAt}
+	return found
+}
+
+// rowsIn is nil for a text whose rows cannot be told.
+func rowsIn(text []byte, conforming bool, valuesAt int) *rowText {
+	if found, ok := findRows(text, conforming, valuesAt); ok {
+		return &found
+	}
+	return nil
+}
+
+// orderRows notes the order of the rows' shards; nil if no shard takes the rows, and any says why.
+func (s *session) orderRows(found *rowText) (*rowText, *pgerr.Error) {
+	if found == nil {
+		found = &rowText{}
+	}
+	if len(found.rows) != len(s.rowShards) {
 		return nil, pgerr.New(pgerr.InternalError, "the rows of the INSERT could not be told apart").
 			WithDetail("%d were planned, %d found.", len(s.rowShards), len(found.rows))
 	}
@@ -152,7 +195,7 @@ func (s *session) valuesOf(text []byte, valuesAt int) (*rowText, *pgerr.Error) {
 	for i, shard := range s.rowShards {
 		s.rowOrder[i] = slices.Index(s.spreadTo, shard)
 	}
-	return &found, nil
+	return found, nil
 }
 
 // divideRows gives every shard of an INSERT its own rows.
@@ -160,26 +203,23 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 	if st.Command == plan.Execute {
 		return s.divideExecuted(st, o, src)
 	}
-	found, refused := s.valuesOf(src.wholeText(), st.Route.ValuesAt)
+	found, refused := s.orderRows(s.rowsOf(src, st.Route.ValuesAt))
 	if refused != nil || found == nil {
 		return refused
 	}
 	var types []uint32
-	var arrays *rowArrays
 	if src.bind != nil {
 		var refused *pgerr.Error
 		if types, refused = s.paramTypes(src.statement); refused != nil {
 			return refused
 		}
-		arrays = s.rowsAsArrays(found, types, src)
+		if arrays := s.rowsAsArrays(found, types, src); arrays != nil {
+			o.parts = append(o.parts, arrays.parts(s.rowOrder, len(s.spreadTo), src.bind)...)
+			return nil
+		}
 	}
 	for at := range s.spreadTo {
-		chosen := func(row int) bool { return s.rowOrder[row] == at }
-		if arrays != nil {
-			o.parts = append(o.parts, arrays.part(chosen, src.bind))
-			continue
-		}
-		p, refused := s.rowPart(found, found.without(chosen), types, src)
+		p, refused := s.rowPart(found, found.without(func(row int) bool { return s.rowOrder[row] == at }), types, src)
 		if refused != nil {
 			return refused
 		}

@@ -13,6 +13,9 @@ type line struct {
 	kind lineKind
 	// savepoint is the name, for the kinds that are about one.
 	savepoint string
+	// constraints are those that it is about, if it names any, and when is when they are checked.
+	constraints []placedConstraint
+	when        string
 }
 
 type lineKind uint8
@@ -29,20 +32,12 @@ func savepointLine(command plan.Command, name string) line {
 	quoted := sqltext.QuoteIdentifier(name)
 	switch command {
 	case plan.Savepoint:
-		return line{"SAVEPOINT " + quoted, lineSavepoint, name}
+		return line{sql: "SAVEPOINT " + quoted, kind: lineSavepoint, savepoint: name}
 	case plan.ReleaseSavepoint:
-		return line{"RELEASE SAVEPOINT " + quoted, lineRelease, name}
+		return line{sql: "RELEASE SAVEPOINT " + quoted, kind: lineRelease, savepoint: name}
 	default:
-		return line{"ROLLBACK TO SAVEPOINT " + quoted, lineRollbackTo, name}
+		return line{sql: "ROLLBACK TO SAVEPOINT " + quoted, kind: lineRollbackTo, savepoint: name}
 	}
-}
-
-// constraintsLine says when constraints are checked in the rest of the transaction.
-func constraintsLine(st *plan.Statement) line {
-	if st.Transaction.Deferred {
-		return line{sql: "SET CONSTRAINTS ALL DEFERRED"}
-	}
-	return line{sql: "SET CONSTRAINTS ALL IMMEDIATE"}
 }
 
 // script is what a shard has to be told, in order, to be where the others are. It holds nothing that a later line has made

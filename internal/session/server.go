@@ -533,17 +533,17 @@ func (s *Server) cancelRequest(ctx context.Context, startup wire.Startup) {
 
 // canceller returns what cancels that which the session does now, nil if there is nothing.
 func (s *session) canceller(ctx context.Context) func() {
-	working, cancelLoad := slices.Clone(s.working), s.cancelLoad
+	working, interrupt := slices.Clone(s.working), s.interrupt
 	if s.active != nil && !slices.Contains(working, s.active) {
 		working = append(working, s.active)
 	}
 	switch {
 	case s.waiting: // whatever backends it has do nothing meanwhile
 		return s.cancelWait
-	case len(working) > 0 || cancelLoad != nil:
+	case len(working) > 0 || interrupt != nil:
 		return func() {
-			if cancelLoad != nil {
-				cancelLoad()
+			if interrupt != nil {
+				interrupt()
 			}
 			for _, backend := range working {
 				if err := backend.Cancel(ctx); err != nil {

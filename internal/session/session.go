@@ -20,6 +20,7 @@ import (
 	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/wire"
+	"github.com/cleavedb/cleave/placement/key"
 )
 
 // The states of a transaction, as ReadyForQuery tells them.
@@ -109,7 +110,8 @@ type session struct {
 	wanted      []int // scratch: the shards of one statement
 	placing     placing
 	told        toldNumbers
-	rowShards   []int // scratch: those of its keys, in their order
+	rowShards   []int        // scratch: those of its keys, in their order
+	oneKey      [1]key.Value // scratch
 	spreadParts plan.Parts
 	rowOrder    []int
 	spreadLimit int64   // how many rows the client gets at most, unlimited if there is no limit
@@ -117,7 +119,7 @@ type session struct {
 	unload      *unload // the COPY TO that the unit is
 	loading     *load   // the COPY that the unit is, if its rows go to several shards
 	loaded      bool    // it has run, and the client has still to end the unit
-	cancelLoad  func()  // ends the COPY that runs, from outside; nil: none does
+	interrupt   func()  // ends from outside what the session itself does, besides its backends: a COPY, a function of the router; nil: nothing
 	gather      *gather // what a statement on several shards has answered so far; nil: there is none
 	stepError   error   // why a step failed, if the session ends by it
 	// isolations remembers the level at which transactions begin, under these settings.
@@ -199,6 +201,8 @@ type transaction struct {
 	dropped []topology.TableName
 	// defined is the last command in it that changed the schema, which nobody else sees yet; empty: none.
 	defined string
+	// locked: it may have locked tables such that others than its own backends have to wait who read about them in the catalogue.
+	locked bool
 	// taken are sequences from which its backend on the home shard has taken numbers, so that it knows the last of each; lastTaken: the
 	// last of all is among them.
 	taken     []string
@@ -371,7 +375,7 @@ func (s *session) handle(kind byte, body []byte) error {
 		return s.copyUnawaited(body)
 	case wire.MsgFunctionCall:
 		return s.refuseQuery(pgerr.New(pgerr.FeatureNotSupported, "the function call protocol is not supported").
-			WithHint("Call the function in a SELECT."))
+			WithDetail("It names a function by its number, which differs from shard to shard.").WithHint("Call the function in a SELECT."))
 	default:
 		return s.sayGoodbye(pgerr.Fatal(pgerr.ProtocolViolation, "invalid frontend message type %d", kind))
 	}

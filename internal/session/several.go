@@ -60,7 +60,7 @@ func undivided(route *plan.Route) *pgerr.Error {
 		return route.Undivided
 	}
 	return pgerr.New(pgerr.FeatureNotSupported, "a statement over several shards is not supported yet").
-		WithDetail("The keys of %s that it names are on several shards.", route.Table)
+		WithDetail("The keys of %s that it names are on several shards.", route.Table).WithHint("Run it for the keys of one shard at a time.")
 }
 
 // anyOf is a shard that is needed already, or the home shard.
@@ -100,6 +100,9 @@ func (s *session) addKeys(keyspace *topology.Keyspace, route *plan.Route, parts 
 		s.rowShards = append(s.rowShards, noShard) // it is chosen when those of the others are known
 		return nil
 	}
+	if len(parts) == 1 && !parts[0].Each {
+		return s.addKey(keyspace, route, &parts[0], src)
+	}
 	choices := make([][]key.Value, len(parts))
 	count := 1
 	for i := range parts {
@@ -123,6 +126,21 @@ func (s *session) addKeys(keyspace *topology.Keyspace, route *plan.Route, parts 
 		}
 		return refused
 	})
+}
+
+// addKey adds the shard of a key of one column. It takes no memory: an INSERT has one for each row.
+func (s *session) addKey(keyspace *topology.Keyspace, route *plan.Route, part *plan.KeyPart, src source) *pgerr.Error {
+	value, outcome, refused := s.keyValue(part, src)
+	if refused != nil || outcome != binding.Bound {
+		return s.unbound(part, outcome, refused)
+	}
+	s.oneKey[0] = value
+	shard, refused := s.locate(keyspace, route, s.oneKey[:])
+	if refused == nil {
+		s.want(shard)
+		s.rowShards = append(s.rowShards, shard)
+	}
+	return refused
 }
 
 func (s *session) eachCombination(choices [][]key.Value, chosen []key.Value, at int, do func() *pgerr.Error) *pgerr.Error {
@@ -205,7 +223,10 @@ func (s *session) interval(bounds []plan.Bound, src source) (interval placement.
 		part := bounds[i].Part
 		part.Ordered = true
 		value, outcome, refused := s.keyValue(&part, src)
-		if refused != nil || outcome != binding.Bound {
+		switch {
+		case refused == nil && outcome == binding.AnyShard: // keys may well be below or above what is no key: it bounds nothing
+			continue
+		case refused != nil || outcome != binding.Bound:
 			return interval, true, s.unbound(&bounds[i].Part, outcome, refused)
 		}
 		at := string(value.AppendOrdered(nil))
@@ -409,9 +430,12 @@ func textElements(part *plan.KeyPart, array []byte, oid uint32) ([]binding.Param
 	if !ok {
 		return nil, noArray(part)
 	}
-	elements := make([]binding.Param, len(read))
-	for i, e := range read {
-		elements[i] = binding.Param{Value: e.value, Null: e.null, OID: oid}
+	elements := make([]binding.Param, 0, len(read))
+	for _, e := range read {
+		elements = append(elements, binding.Param{Value: e.value, Null: e.null, OID: oid})
+		if e.null && part.IsText() { // with array_nulls off it is a word
+			elements = append(elements, binding.Param{Value: e.value, OID: oid})
+		}
 	}
 	return elements, nil
 }

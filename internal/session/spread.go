@@ -171,8 +171,8 @@ func (s *session) runLoad(shards []int) error {
 		return (&load{s: s}).abandon(waiting)
 	}
 	s.loaded = s.syncing && !s.endsWithQuery()
-	s.setCancelLoad(s.loading.cancel) // the client may ask for it as soon as it is told to send rows
-	defer s.setCancelLoad(nil)
+	s.setInterrupt(s.loading.cancel) // the client may ask for it as soon as it is told to send rows
+	defer s.setInterrupt(nil)
 	if err := s.write(); err != nil {
 		return err
 	}
@@ -262,8 +262,9 @@ func (g *gather) complete(tag string) *pgerr.Error {
 	case !g.done:
 		g.tag, g.rows, g.done = word, rows, true
 	case g.parts == plan.Copies && (g.tag != word || g.rows != rows):
-		return pgerr.New(pgerr.InternalError, "the shards' copies differ").
-			WithDetail("One shard answered %q and another %q.", g.wholeTag(), tag).WithHint("Nothing was changed. 'cleave schema diff' and the rows of both copies tell in what they differ.")
+		return pgerr.New(pgerr.SerializationFailure, "the shards' copies of the table did not have the same rows").
+			WithDetail("One shard answered %q and another %q. Somebody has written to it in between, or past the router.", g.wholeTag(), tag).
+			WithHint("Nothing was changed: try again. If it stays, 'cleave schema diff' and the rows of both copies tell in what they differ.")
 	case g.parts != plan.Copies && rows >= 0:
 		g.rows += rows
 	}

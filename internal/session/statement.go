@@ -42,6 +42,7 @@ type statement struct {
 	// results are the types of its columns, by their numbers at home, under the plan resultsOf; nil if values of none carry numbers of types.
 	results   []uint32
 	resultsOf *planned
+	rows      *preparedRows // of an INSERT, once they were needed
 	// needs is a prepared statement that the text names; tag replaces the command tag.
 	needs *statement
 	makes []*statement    // by PREPARE

@@ -11,7 +11,7 @@ import (
 
 // goesApart says whether a statement of a text has to run elsewhere than those before it.
 func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error) {
-	if s.isSpread() && (endsFailure(st) || st.Command == plan.SetConstraints) || st.Binary || asksNumbers(st) || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
+	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
 		return true, nil
 	}
 	shard, refused := s.place(st, src)
@@ -158,7 +158,7 @@ func (s *session) goWhere(p *portal) *pgerr.Error {
 		if refused := s.leaveSpread(); refused != nil || p.shard == 0 || !s.isSpread() {
 			return refused
 		}
-		if s.backend != nil && s.backend.Shard() == p.shard || s.legs[p.shard] == nil {
+		if s.shardNow() == p.shard || s.legs[p.shard] == nil {
 			return nil
 		}
 		return s.changeShard(nothing, p.shard)

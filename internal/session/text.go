@@ -44,7 +44,7 @@ func (s *session) paramText(value []byte, isBinary bool, number int, src source)
 	case oid == oidBool && len(value) == 1:
 		return strconv.FormatBool(value[0] != 0), nil
 	}
-	return "", pgerr.New(pgerr.FeatureNotSupported, "parameter $%d in binary form is not supported here", number).WithHint("Send it as text.")
+	return "", pgerr.New(pgerr.FeatureNotSupported, "parameter $%d in binary form is not supported here", number).WithDetail("The router writes it into the text.").WithHint("Send it as text.")
 }
 
 // readable turns a plan's key into a text for people: literals become question marks.

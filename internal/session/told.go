@@ -19,6 +19,8 @@ type toldNumbers struct {
 	// lastUnknown: a number may have been given since that nobody told. lost: numbers that were told have been forgotten, since others
 	// may have followed.
 	lastUnknown, lost bool
+	// elsewhere: such a number may be known to a backend of another shard than the home shard alone.
+	elsewhere bool
 }
 
 type toldNumber struct {
@@ -140,6 +142,9 @@ func (s *session) noteRun(st *plan.Statement) {
 	}
 	run := s.whatRuns(st)
 	s.told.ran(run)
+	if s.told.lastUnknown && !run.Reads && (s.backend == nil || s.backend.Shard() != s.home() || len(s.spreadTo) > 0) {
+		s.told.elsewhere = true
+	}
 	s.tx.lastTaken = false
 	if len(run.Takes) > 0 && s.status == statusOpen && s.backend.Shard() == s.home() {
 		s.tx.taken, s.tx.lastTaken = append(s.tx.taken, run.Takes...), run.TakesLast
@@ -167,7 +172,7 @@ func (s *session) knowNumbers(st *plan.Statement, src source) *pgerr.Error {
 	if refused := s.finishStep(); refused != nil {
 		return refused
 	}
-	if s.poolMode == SessionMode && st.Route.Level == plan.Home {
+	if s.poolMode == SessionMode && st.Route.Level == plan.Home && !s.told.elsewhere {
 		return nil // what the router does not know, the session's own backend does
 	}
 	for i := range st.Numbers {
@@ -186,11 +191,18 @@ func (s *session) knowNumbers(st *plan.Statement, src source) *pgerr.Error {
 	return nil
 }
 
+// mayMakeNumbers says whether what a statement asks for may be a number that it makes itself.
+func mayMakeNumbers(st *plan.Statement) bool {
+	return st.Name != "SELECT" || slices.ContainsFunc(st.Numbers, func(c plan.NumberCall) bool { return !c.Asks() })
+}
+
 func (s *session) knowLast(st *plan.Statement) *pgerr.Error {
 	switch {
 	case s.tx.lastTaken && s.told.lastUnknown && st.Route.Level == plan.Home:
 		return nil // its own backend knows
 	case s.told.lastUnknown:
+		return needsSession(st)
+	case len(s.told.numbers) == 0 && mayMakeNumbers(st):
 		return needsSession(st)
 	case len(s.told.numbers) == 0:
 		return pgerr.New(pgerr.ObjectNotInPrerequisite, "lastval is not yet defined in this session")
@@ -218,7 +230,7 @@ func (s *session) knowThis(st *plan.Statement, c *plan.NumberCall, src source) *
 		return nil // without a name there is no number
 	case slices.Contains(s.tx.taken, a.rows[0][0]) && st.Route.Level == plan.Home:
 		return nil // its own backend knows
-	case a.rows[0][1] == "t" && !s.told.lost:
+	case a.rows[0][1] == "t" && !s.told.lost && !mayMakeNumbers(st):
 		return pgerr.New(pgerr.ObjectNotInPrerequisite, "currval of sequence \"%s\" is not yet defined in this session", a.rows[0][2])
 	default:
 		return needsSession(st)

@@ -309,3 +309,27 @@ func TestSetval(t *testing.T) {
 	w.nothingPrepared(t)
 	w.settled(t)
 }
+
+// TestCurrvalInSessionMode: the home shard's backend does not know what another shard's was given, and nobody says that there was nothing.
+func TestCurrvalInSessionMode(t *testing.T) {
+	config := numbersConfig(2)
+	config.setUp = append(config.setUp, "CREATE TABLE counted (user_id bigint, id integer GENERATED ALWAYS AS IDENTITY)", "CREATE SEQUENCE free")
+	config.tables = append(config.tables, topology.TableSpec{Name: "public.counted", Kind: topology.Sharded, Keyspace: "main", Key: []string{"user_id"}})
+	w := newWorld(t, config)
+	client := w.client(t)
+	execute(t, client, "SET cleave.pool_mode = session")
+	execute(t, client, "SELECT nextval('free')")
+	if got := one[int64](t, client, "SELECT currval('free') + lastval()"); got != 2 {
+		t.Errorf("at home: %d", got)
+	}
+	execute(t, client, "INSERT INTO counted (user_id) VALUES ($1)", w.key(t, 2, 0))
+	for _, sql := range []string{"SELECT lastval()", "SELECT currval('counted_id_seq')"} {
+		if code, _ := refusalOf(t, client, sql); code != pgerr.FeatureNotSupported {
+			t.Errorf("%s: %s", sql, code)
+		}
+	}
+	execute(t, client, "SELECT nextval('free')")
+	if got := one[int64](t, client, "SELECT currval('free') + lastval()"); got != 4 {
+		t.Errorf("at home again: %d", got)
+	}
+}

@@ -407,6 +407,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		}
 	default: // nothing that the session keeps
 	}
+	s.tx.locked = s.tx.locked || st.Upkeep
 	if st.Schema {
 		s.tx.defined = st.Name
 		s.tx.shared = s.tx.shared || isShared(st)

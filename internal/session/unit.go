@@ -414,7 +414,7 @@ func (s *session) renderBegin() {
 
 func (s *session) hiddenScript(lines script) {
 	for _, l := range lines {
-		s.hiddenQuery(l.sql)
+		s.hiddenQuery(l.on(s.backend.Shard()))
 	}
 }
 

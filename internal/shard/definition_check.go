@@ -74,6 +74,10 @@ func (d *Definition) CheckCarried(isReference func(topology.TableName) bool, sha
 // checkKind is about what sort of relation it is.
 func (d *Definition) checkKind() error {
 	f := d.facts
+	if slices.Contains([]string{"pg_catalog", "information_schema", "pg_toast", "cleave"}, d.Table.Schema) {
+		return pgerr.New(pgerr.InsufficientPrivilege, "%s is a table of the system", d.Table).
+			WithDetail("Every server has one of its own, with rows of its own.").WithHint("Declare tables of yours.")
+	}
 	kinds := map[string]string{"v": "a view", "m": "a materialised view", "f": "a foreign table", "S": "a sequence", "i": "an index", "I": "an index", "c": "a type"}
 	if kind, other := kinds[f.Kind]; other {
 		return pgerr.New(pgerr.WrongObjectType, "%q is not a table", d.Table.Name).WithDetail("It is %s.", kind)

@@ -136,7 +136,7 @@ func shardedGuard(t *topology.Table, shard *topology.Shard, o ownership) (guard,
 	if err != nil {
 		return guard{}, err
 	}
-	source, err := o.source(t, shard.Name(), belongs, n.checks())
+	source, err := o.source(t, shard.Name(), belongs, n)
 	if err != nil {
 		return guard{}, err
 	}
@@ -197,10 +197,13 @@ func (o ownership) options() string {
 }
 
 // source is the body of the function that decides about a row and refuses it. What it checks of a row that is the shard's comes last.
-func (o ownership) source(t *topology.Table, shard string, belongs condition, checks string) (string, error) {
+func (o ownership) source(t *topology.Table, shard string, belongs condition, n numbered) (string, error) {
 	columns := t.KeyColumns()
 	var b strings.Builder
 	b.WriteString("DECLARE\n\tbelongs boolean;\n\tpinned boolean;\nBEGIN\n")
+	if o.away == 0 && len(t.IDs()) > 0 { // every row with an id that was made comes here, and is right
+		fmt.Fprintf(&b, "\tIF (%s) AND %s THEN\n\t\tRETURN NULL;\n\tEND IF;\n", belongs.sql, n.fit())
+	}
 	for _, c := range columns {
 		fmt.Fprintf(&b, "\tIF NEW.%s IS NULL THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = 'The shard key says where a row lives, so no part of it can be null.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, COLUMN = %s;\n\tEND IF;\n",
 			sqltext.QuoteIdentifier(c), pgerr.NotNullViolation, sqltext.QuoteLiteral(fmt.Sprintf("null value in column %q of relation %q violates not-null constraint", c, t.Name().Name)), sqltext.QuoteLiteral(c))
@@ -217,7 +220,7 @@ func (o ownership) source(t *topology.Table, shard string, belongs condition, ch
 		pgerr.NotOwned, sqltext.QuoteLiteral(fmt.Sprintf("a row of table %s does not belong on shard %q", t.Name(), shard)),
 		sqltext.QuoteLiteral(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(columns)), list(slices.Repeat([]string{"%s"}, len(columns))), o.keyspace.Name())),
 		list(newColumns("NEW", columns)),
-		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."), checks)
+		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."), n.checks())
 	return b.String(), nil
 }
 

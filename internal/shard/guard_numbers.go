@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -70,6 +69,15 @@ func (n numbered) misfit(id topology.MadeID) string {
 	return fmt.Sprintf("%s OPERATOR(pg_catalog.>=) '%d'::bigint AND %s OPERATOR(pg_catalog.<>) %s", column, id.Floor, slotOfID(column), slotOfHash(n.hash))
 }
 
+// fit is true for a row whose numbers need no closer look.
+func (n numbered) fit() string {
+	doubts := []string{n.anyNegative()}
+	for _, id := range n.table.IDs() {
+		doubts = append(doubts, n.misfit(id))
+	}
+	return "NOT (" + strings.Join(doubts, " OR ") + ")"
+}
+
 // slotOfID and slotOfHash are idgen's in SQL, without the cost of calling a function.
 func slotOfID(id string) string {
 	layout := idgen.DefaultLayout().Config()
@@ -111,7 +119,7 @@ func (n numbered) raise(b *strings.Builder, column, message, detail, hint string
 // source is the body of the function that exchanges tickets.
 func (n numbered) source(belongs condition) (string, error) {
 	var b strings.Builder
-	b.WriteString("DECLARE\n\tnumber bigint;\n\tbase bigint;\n\tsequence pg_catalog.regclass;\n\tbelongs boolean;\n\tpinned boolean;\n\tnoted boolean;\nBEGIN\n")
+	b.WriteString("DECLARE\n\tnumber bigint;\n\tbase bigint;\n\tsequence pg_catalog.regclass;\n\tbelongs boolean;\n\tpinned boolean;\n\tnoted pg_catalog.text;\nBEGIN\n")
 	for _, c := range n.table.MadeKeys() {
 		if err := n.makeKey(&b, c, belongs); err != nil {
 			return "", err
@@ -141,7 +149,7 @@ func (n numbered) makeKey(b *strings.Builder, c string, belongs condition) error
 	fmt.Fprintf(b, "\t\t\tIF NOT belongs AND (%s) IS NOT NULL THEN\n\t\t\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\t\t\tDETAIL = %s,\n\t\t\t\t\tHINT = 'Try again, or give the key yourself.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, COLUMN = %s;\n\t\t\tEND IF;\n",
 		list(columns), pgerr.NotOwned, sqltext.QuoteLiteral(fmt.Sprintf("no number was found for column %q of table %s with which the row belongs on shard %q", c, n.table.Name(), n.shard.Name())),
 		sqltext.QuoteLiteral(fmt.Sprintf("%d numbers were tried: the shard owns nothing of keyspace %q, or very little.", mostKeyTries, n.owned.keyspace.Name())), sqltext.QuoteLiteral(c))
-	fmt.Fprintf(b, "\t\t\t%s\n\t\tEND IF;\n\tEND IF;\n", noteSQL(c))
+	fmt.Fprintf(b, "\t\t\t%s\n\t\tEND IF;\n\tEND IF;\n", n.note(c))
 	return nil
 }
 
@@ -154,14 +162,19 @@ func (n numbered) makeID(b *strings.Builder, c string) {
 	if generatorOf(n.shard) == 0 {
 		fmt.Fprintf(b, "\t\tnumber := %s;\n", counted)
 	} else { // a row without a key gets an error from the guard, and not from here
-		fmt.Fprintf(b, "\t\tnumber := %s;\n\t\tIF number IS NULL THEN\n\t\t\tnumber := %s;\n\t\tELSE\n\t\t\tnumber := cleave.next_id(number);\n\t\tEND IF;\n", n.hash, counted)
+		fmt.Fprintf(b, "\t\tnumber := CASE WHEN (%s) IS NOT NULL THEN cleave.next_id(%s) ELSE %s END;\n", list(newColumns("NEW", n.table.KeyColumns())), n.hash, counted)
 	}
-	fmt.Fprintf(b, "\t\t%s := number;\n\t\t%s\n\tEND IF;\n", column, noteSQL(c))
+	fmt.Fprintf(b, "\t\t%s := number;\n\t\t%s\n\tEND IF;\n", column, n.note(c))
 }
 
-// noteSQL notes the number for whoever asks for currval. A name may have anything in it, so it is noted in hexadecimal.
-func noteSQL(column string) string {
-	return fmt.Sprintf("noted := cleave.note_number(TG_RELID, '%s', number);", hex.EncodeToString([]byte(column)))
+// note notes the number for whoever asks for currval. Names may have anything in them, so they are noted in hexadecimal. Nearly always there
+// is nothing yet, or only the number of the row before, and no function is called.
+func (n numbered) note(column string) string {
+	head := fmt.Sprintf("'%x %x '", n.table.Name().String(), column)
+	return fmt.Sprintf(`noted := pg_catalog.current_setting('cleave.numbers_made', true);
+		noted := pg_catalog.set_config('cleave.numbers_made', CASE WHEN noted IS NULL OR noted OPERATOR(pg_catalog.=) ''
+			OR pg_catalog.starts_with(noted, %[1]s) AND pg_catalog.strpos(noted, E'\n') OPERATOR(pg_catalog.=) 0
+			THEN %[1]s OPERATOR(pg_catalog.||) number ELSE cleave.note_number(noted, %[1]s, number) END, true);`, head)
 }
 
 // functionPrefix of the functions that exchange tickets, one for each table that has such columns.

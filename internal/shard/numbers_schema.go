@@ -64,6 +64,9 @@ func ensureMaker(ctx context.Context, tx pgx.Tx, generator int) error {
 	return nil
 }
 
+// longestCount is how many numbers setval passes over one by one.
+const longestCount = 100_000
+
 // numbersOfShardedTables is the step of the schema that the numbers of serial and identity columns need. The functions of ids are made
 // with number 0, which no shard keeps. None of the functions has a SET clause, which would take longer than the rest, so everything is
 // named with its schema.
@@ -133,43 +136,25 @@ var numbersOfShardedTables = idFunctions(0) + `
 	$$;
 	COMMENT ON FUNCTION cleave.is_ticket(oid, name, bigint) IS 'whether a value that is to be stored in a column is only a ticket';
 
-	CREATE FUNCTION cleave.note_number(relation pg_catalog.oid, number_column text, number bigint) RETURNS boolean
-	LANGUAGE plpgsql VOLATILE AS $$
-	DECLARE
-		head text := relation OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) number_column OPERATOR(pg_catalog.||) ' ';
-		noted text := pg_catalog.current_setting('cleave.numbers_made', true);
-	BEGIN
-		IF pg_catalog.current_setting('cleave.tell_numbers', true) OPERATOR(pg_catalog.=) 'off' THEN
-			RETURN false;
-		END IF;
-		-- Nearly always there is nothing, or the number of the row before.
-		IF noted OPERATOR(pg_catalog.=) '' OR pg_catalog.strpos(noted, E'\n') OPERATOR(pg_catalog.=) 0 AND pg_catalog.starts_with(noted, head) THEN
-			noted := NULL;
-		ELSIF noted IS NOT NULL THEN
-			noted := pg_catalog.array_to_string(ARRAY(SELECT line FROM pg_catalog.unnest(pg_catalog.string_to_array(noted, E'\n')) AS line
-				WHERE NOT pg_catalog.starts_with(line, head)), E'\n');
-		END IF;
-		IF noted OPERATOR(pg_catalog.<>) '' THEN
-			head := noted OPERATOR(pg_catalog.||) E'\n' OPERATOR(pg_catalog.||) head;
-		END IF;
-		head := pg_catalog.set_config('cleave.numbers_made', head OPERATOR(pg_catalog.||) number, true);
-		RETURN true;
-	END
-	$$;
-	COMMENT ON FUNCTION cleave.note_number(oid, text, bigint) IS 'notes a number that was made for a column, whose name is in hexadecimal, until it is told';
+	CREATE FUNCTION cleave.note_number(noted text, head text, number bigint) RETURNS text
+	LANGUAGE sql IMMUTABLE PARALLEL SAFE
+	RETURN (SELECT pg_catalog.string_agg(line, E'\n' ORDER BY place) FROM (
+		SELECT line, place FROM ROWS FROM (pg_catalog.unnest(pg_catalog.string_to_array(noted, E'\n'))) WITH ORDINALITY AS lines (line, place)
+		WHERE NOT pg_catalog.starts_with(line, head)
+		UNION ALL SELECT head OPERATOR(pg_catalog.||) number, NULL) AS all_lines);
+	COMMENT ON FUNCTION cleave.note_number(text, text, bigint) IS 'numbers that were made, a line for each column, with one more at the end';
 
 	CREATE FUNCTION cleave.tell_numbers() RETURNS trigger
 	LANGUAGE plpgsql AS $$
 	DECLARE
 		noted text := pg_catalog.current_setting('cleave.numbers_made', true);
 		line text;
-		parts text[];
 	BEGIN
 		IF noted OPERATOR(pg_catalog.<>) '' THEN
-			FOREACH line IN ARRAY pg_catalog.string_to_array(noted, E'\n') LOOP
-				parts := pg_catalog.string_to_array(line, ' ');
-				RAISE INFO USING ERRCODE = 'CLN01', MESSAGE = parts[3] OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||)
-					pg_catalog.pg_get_serial_sequence(parts[1]::pg_catalog.oid::pg_catalog.regclass::text, pg_catalog.convert_from(pg_catalog.decode(parts[2], 'hex'), 'UTF8'));
+			FOREACH line IN ARRAY pg_catalog.string_to_array(CASE WHEN pg_catalog.current_setting('cleave.tell_numbers', true) OPERATOR(pg_catalog.=) 'off' THEN '' ELSE noted END, E'\n') LOOP
+				RAISE INFO SQLSTATE 'CLN01' USING MESSAGE = pg_catalog.split_part(line, ' ', 3) OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||)
+					pg_catalog.pg_get_serial_sequence(pg_catalog.convert_from(pg_catalog.decode(pg_catalog.split_part(line, ' ', 1), 'hex'), 'UTF8'),
+						pg_catalog.convert_from(pg_catalog.decode(pg_catalog.split_part(line, ' ', 2), 'hex'), 'UTF8'));
 			END LOOP;
 			line := pg_catalog.set_config('cleave.numbers_made', '', true);
 		END IF;
@@ -177,11 +162,43 @@ var numbersOfShardedTables = idFunctions(0) + `
 	END
 	$$;
 
+	CREATE FUNCTION cleave.given_now() RETURNS text
+	LANGUAGE sql STABLE
+	RETURN (SELECT pg_catalog.substr(given, pg_catalog.strpos(given, E'\n') OPERATOR(pg_catalog.+) 1) FROM (SELECT pg_catalog.current_setting('cleave.numbers_given', true)) AS g (given)
+		WHERE pg_catalog.split_part(given, E'\n', 1) OPERATOR(pg_catalog.=) pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())::text);
+	COMMENT ON FUNCTION cleave.given_now() IS 'numbers that nextval has given in this statement, a line for each sequence, the last one last; null if none';
+
+	CREATE FUNCTION cleave.note_given(sequence text, number bigint) RETURNS text
+	LANGUAGE sql VOLATILE
+	RETURN pg_catalog.set_config('cleave.numbers_given', pg_catalog.date_part('epoch', pg_catalog.statement_timestamp())::text OPERATOR(pg_catalog.||) E'\n' OPERATOR(pg_catalog.||)
+		(SELECT pg_catalog.string_agg(line, E'\n' ORDER BY place) FROM (
+			SELECT line, place FROM ROWS FROM (pg_catalog.unnest(pg_catalog.string_to_array(cleave.given_now(), E'\n'))) WITH ORDINALITY AS lines (line, place)
+			WHERE pg_catalog.substr(line, pg_catalog.strpos(line, ' ') OPERATOR(pg_catalog.+) 1) OPERATOR(pg_catalog.<>) sequence
+			UNION ALL SELECT number OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) sequence, NULL) AS all_lines), true);
+	COMMENT ON FUNCTION cleave.note_given(text, bigint) IS 'notes what nextval has given, for who asks in the same statement';
+
+	CREATE FUNCTION cleave.made_now(sequence text, OUT number bigint, OUT last bigint)
+	LANGUAGE plpgsql STABLE AS $$
+	DECLARE
+		line text;
+	BEGIN
+		FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(pg_catalog.current_setting('cleave.numbers_made', true), ''), E'\n') LOOP
+			last := pg_catalog.split_part(line, ' ', 3)::bigint;
+			IF pg_catalog.pg_get_serial_sequence(pg_catalog.convert_from(pg_catalog.decode(pg_catalog.split_part(line, ' ', 1), 'hex'), 'UTF8'),
+				pg_catalog.convert_from(pg_catalog.decode(pg_catalog.split_part(line, ' ', 2), 'hex'), 'UTF8')) OPERATOR(pg_catalog.=) sequence THEN
+				number := last;
+			END IF;
+		END LOOP;
+	END
+	$$;
+	COMMENT ON FUNCTION cleave.made_now(text) IS 'the number that was made in this statement and goes by a sequence, and the last of all; null if none was';
+
 	CREATE FUNCTION cleave.next_number(sequence pg_catalog.regclass) RETURNS bigint
 	LANGUAGE plpgsql VOLATILE STRICT AS $$
 	DECLARE
 		number bigint := pg_catalog.nextval(sequence);
 		base bigint;
+		noted text;
 	BEGIN
 		IF number OPERATOR(pg_catalog.<) 0 THEN
 			base := cleave.ticket_base(sequence);
@@ -189,6 +206,7 @@ var numbersOfShardedTables = idFunctions(0) + `
 				number := number OPERATOR(pg_catalog.-) base;
 			END IF;
 		END IF;
+		noted := cleave.note_given(cleave.sequence_name(sequence), number);
 		IF pg_catalog.current_setting('cleave.tell_numbers', true) IS DISTINCT FROM 'off' THEN
 			RAISE INFO USING ERRCODE = 'CLN01', MESSAGE = pg_catalog.format('%s %s', number, cleave.sequence_name(sequence));
 		END IF;
@@ -198,11 +216,12 @@ var numbersOfShardedTables = idFunctions(0) + `
 	COMMENT ON FUNCTION cleave.next_number(regclass) IS 'nextval; of a sequence that gives tickets the number itself';
 
 	CREATE FUNCTION cleave.skip_numbers(sequence pg_catalog.regclass, number bigint) RETURNS boolean
-	LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+	LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $$
 	DECLARE
 		own record;
 		base bigint := coalesce(cleave.ticket_base(sequence), 0);
 		blocks boolean := cleave.counts_in_blocks(sequence);
+		reached bigint;
 	BEGIN
 		IF blocks IS NULL OR number < 0 THEN
 			RETURN false;
@@ -211,11 +230,28 @@ var numbersOfShardedTables = idFunctions(0) + `
 			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for sequence %s', (SELECT relname FROM pg_class WHERE oid = sequence));
 		END IF;
 		UPDATE cleave.number_blocks b SET next = number + 1 WHERE b.sequence = cleave.sequence_name(skip_numbers.sequence) AND b.next <= number;
-		SELECT s.seqmin, s.seqmax, coalesce(pg_sequence_last_value(s.seqrelid), s.seqmin - 1) AS last INTO own FROM pg_sequence s WHERE s.seqrelid = sequence;
+		-- Read as a table: pg_sequence_last_value would keep a lock that stands in the way of another who changes the sequence as well.
+		EXECUTE format('SELECT s.seqmin, s.seqmax, s.seqcache, CASE WHEN q.is_called THEN q.last_value ELSE s.seqmin - 1 END AS last
+			FROM pg_sequence s, %s q WHERE s.seqrelid = $1', sequence) INTO own USING sequence;
 		-- A block that ends before the number is used up, and another is given; a lane goes on, because its numbers meet no others.
-		IF number + base > own.last AND number + base >= own.seqmin AND (blocks OR number + base <= own.seqmax) THEN
-			PERFORM setval(sequence, least(number + base, own.seqmax));
+		IF number + base <= own.last OR number + base < own.seqmin OR NOT blocks AND number + base > own.seqmax THEN
+			RETURN true;
 		END IF;
+		reached := least(number + base, own.seqmax);
+		-- setval would take back what others are given meanwhile, so a sequence is counted on, as long as that is short. Beyond, whoever wants
+		-- a number waits until this transaction has ended: that is the lock which a change of the sequence takes.
+		IF reached - own.last > ` + strconv.Itoa(longestCount) + ` THEN
+			EXECUTE format('ALTER SEQUENCE %s CACHE %s', sequence, own.seqcache);
+			IF coalesce(pg_sequence_last_value(sequence), own.seqmin - 1) < reached THEN
+				PERFORM setval(sequence, reached);
+			END IF;
+			RETURN true;
+		END IF;
+		LOOP
+			EXIT WHEN coalesce(pg_sequence_last_value(sequence), own.seqmin - 1) >= reached OR nextval(sequence) >= reached;
+		END LOOP;
+		RETURN true;
+	EXCEPTION WHEN sequence_generator_limit_exceeded THEN -- others have taken the last ones
 		RETURN true;
 	END
 	$$;
@@ -243,9 +279,13 @@ var numbersOfShardedTables = idFunctions(0) + `
 	LANGUAGE plpgsql STABLE STRICT AS $$
 	DECLARE
 		line text;
-		told text := pg_catalog.current_setting('cleave.numbers', true);
+		told text := pg_catalog.concat_ws(E'\n', cleave.given_now(), pg_catalog.current_setting('cleave.numbers', true));
+		made bigint := (cleave.made_now(cleave.sequence_name(sequence))).number;
 	BEGIN
-		FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(told, ''), E'\n') LOOP
+		IF made IS NOT NULL THEN
+			RETURN made;
+		END IF;
+		FOREACH line IN ARRAY pg_catalog.string_to_array(told, E'\n') LOOP
 			IF pg_catalog.substr(line, pg_catalog.strpos(line, ' ') OPERATOR(pg_catalog.+) 1) OPERATOR(pg_catalog.=) cleave.sequence_name(sequence) THEN
 				RETURN pg_catalog.split_part(line, ' ', 1)::bigint;
 			END IF;
@@ -262,9 +302,12 @@ var numbersOfShardedTables = idFunctions(0) + `
 	CREATE FUNCTION cleave.last_number() RETURNS bigint
 	LANGUAGE plpgsql STABLE AS $$
 	DECLARE
-		lines text[] := pg_catalog.string_to_array(pg_catalog.current_setting('cleave.numbers', true), E'\n');
-		number bigint;
+		lines text[] := pg_catalog.string_to_array(coalesce(cleave.given_now(), pg_catalog.current_setting('cleave.numbers', true)), E'\n');
+		number bigint := (cleave.made_now('')).last;
 	BEGIN
+		IF number IS NOT NULL THEN
+			RETURN number;
+		END IF;
 		IF pg_catalog.cardinality(lines) OPERATOR(pg_catalog.>) 0 THEN
 			RETURN pg_catalog.split_part(lines[pg_catalog.cardinality(lines)], ' ', 1)::bigint;
 		END IF;
@@ -277,22 +320,22 @@ var numbersOfShardedTables = idFunctions(0) + `
 	END
 	$$;
 	COMMENT ON FUNCTION cleave.last_number() IS 'lastval, as far as the router has heard of numbers that were made';
-	REVOKE ALL ON FUNCTION cleave.note_number(oid, text, bigint), cleave.key_ticket_base(regclass, bigint), cleave.tell_numbers() FROM PUBLIC;`
+	REVOKE ALL ON FUNCTION cleave.note_number(text, text, bigint), cleave.key_ticket_base(regclass, bigint), cleave.tell_numbers() FROM PUBLIC;`
 
 // numberObjects are what the step makes, as PostgreSQL names them.
 func numberObjects() []Object {
 	var objects []Object
 	for lane := range 16 {
-		objects = append(objects, Object{Kind: "sequence", Name: "cleave.id_clock_" + strconv.Itoa(lane)})
+		objects = append(objects, Object{Kind: "sequence", Name: "cleave.id_count_" + strconv.Itoa(lane)}, Object{Kind: "sequence", Name: "cleave.id_shift_" + strconv.Itoa(lane)})
 	}
 	for _, function := range []string{
 		"id_layout()", "id_maker()", "id_time(bigint)", "id_slot(bigint)", "id_generator(bigint)", "id_sequence(bigint)", "next_id(bigint)", "id_high_water()",
 		"id_raise_floor(timestamp with time zone)",
 		"number_sequence(pg_catalog.oid,pg_catalog.name)", "sequence_name(pg_catalog.regclass)", "owned_by_numbered(pg_catalog.regclass,pg_catalog.name)",
 		"ticket_base(pg_catalog.regclass)", "counts_in_blocks(pg_catalog.regclass)", "key_ticket_base(pg_catalog.regclass,bigint)",
-		"is_ticket(pg_catalog.oid,pg_catalog.name,bigint)", "note_number(pg_catalog.oid,pg_catalog.text,bigint)", "tell_numbers()", "next_number(pg_catalog.regclass)",
+		"is_ticket(pg_catalog.oid,pg_catalog.name,bigint)", "note_number(pg_catalog.text,pg_catalog.text,bigint)", "tell_numbers()", "next_number(pg_catalog.regclass)",
 		"skip_numbers(pg_catalog.regclass,bigint)", "set_number(pg_catalog.regclass,bigint,boolean)",
-		"this_number(pg_catalog.regclass)", "last_number()",
+		"given_now()", "note_given(pg_catalog.text,bigint)", "made_now(pg_catalog.text)", "this_number(pg_catalog.regclass)", "last_number()",
 	} {
 		objects = append(objects, Object{Kind: "function", Name: "cleave." + function})
 	}

@@ -518,7 +518,7 @@ func TestWhoMayInsertNeedsNoMore(t *testing.T) {
 	if n := one[int](t, app, "SELECT count(DISTINCT number) FROM public.users WHERE id > 0 AND number > 0"); n != 2 {
 		t.Errorf("%d rows with numbers", n)
 	}
-	for _, call := range []string{"cleave.next_id(1)", "cleave.note_number(1, '', 1)"} {
+	for _, call := range []string{"cleave.next_id(1)", "cleave.key_ticket_base('public.users_id_seq', 1)"} {
 		_, err := app.Exec(t.Context(), "SELECT "+call)
 		refusedAs(t, pgerr.InsufficientPrivilege, err, "%s", call)
 	}
@@ -705,5 +705,64 @@ func TestATableThatLeavesTheMap(t *testing.T) {
 	}
 	if number, first := one[int64](t, conn, "SELECT max(number) FROM people WHERE id > $1", id), int64(1)<<laneBits; number != first+1 {
 		t.Errorf("the next number is %d", number)
+	}
+}
+
+// TestSetNumberBesideOthers: numbers that others take while setval lets a sequence go on are not given again, be the way short or long.
+func TestSetNumberBesideOthers(t *testing.T) {
+	c := newCluster(t, 1)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
+	c.everywhere(t, "CREATE TABLE tags (id serial, user_id bigint)")
+	c.number(t, "users", "tags", "user_id")
+	router := c.routers(t)[0]
+	ctx, stop := context.WithCancel(t.Context())
+	const setters = 3
+	done := make(chan int)
+	for range setters {
+		other := connectAsRouter(t, specOf("s1", c.servers[0]))
+		go func() {
+			calls := 0
+			for ; ctx.Err() == nil; calls++ {
+				jump := 400
+				if calls%6 == 0 {
+					jump = 150_000
+				}
+				if _, err := other.Exec(t.Context(), "SELECT cleave.set_number('tags_id_seq', (SELECT last_value + (random() * $1)::int FROM tags_id_seq))", jump); err != nil {
+					t.Error(err)
+					break
+				}
+			}
+			done <- calls
+		}()
+	}
+	seen := map[int64]bool{}
+	for range 2000 {
+		for _, n := range one[[]int64](t, router, "SELECT array_agg(nextval('tags_id_seq')) FROM generate_series(1, 1000)") {
+			if seen[n] {
+				t.Errorf("%d came twice", n)
+			}
+			seen[n] = true
+		}
+	}
+	stop()
+	for range setters {
+		if calls := <-done; calls < 10 {
+			t.Errorf("setval was called %d times", calls)
+		}
+	}
+}
+
+// TestSetNumberWithQuotedNames: how a session writes names does not matter to the blocks of the home shard.
+func TestSetNumberWithQuotedNames(t *testing.T) {
+	c := newCluster(t, 1)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
+	c.everywhere(t, "CREATE TABLE tags (id serial, user_id bigint)")
+	c.number(t, "users", "tags", "user_id")
+	router := c.routers(t)[0]
+	execute(t, router, "SET quote_all_identifiers = on")
+	beyond := one[int64](t, c.conns[0], "SELECT next + 1000000 FROM cleave.number_blocks")
+	execute(t, router, "SELECT cleave.set_number('tags_id_seq', $1)", beyond)
+	if next := one[int64](t, c.conns[0], "SELECT next FROM cleave.number_blocks"); next != beyond+1 {
+		t.Errorf("blocks begin at %d after setval of %d", next, beyond)
 	}
 }

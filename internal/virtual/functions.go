@@ -13,6 +13,7 @@ import (
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -154,7 +155,7 @@ func shardTables(ctx context.Context, s *Schema, call session.Call, arguments ma
 // distributeTable is the name under which users of Citus know it.
 func distributeTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
 	if kind := text(arguments, "distribution_type"); kind != "" && kind != "hash" {
-		return "", pgerr.New(pgerr.FeatureNotSupported, "distribution_type '%s' is not supported", kind).WithHint("Use hash, or cleave.shard_table with strategy =>.")
+		return "", pgerr.New(pgerr.FeatureNotSupported, "distribution_type '%s' is not supported", kind).WithDetail("Tables are sharded by hash or by range of their keys.").WithHint("Use hash, or cleave.shard_table with strategy =>.")
 	}
 	if with := text(arguments, "colocate_with"); with == "default" || with == "none" {
 		arguments["colocate_with"] = nil
@@ -327,6 +328,9 @@ func asError(what string, err error) *pgerr.Error {
 	var refused *pgerr.Error
 	if errors.As(err, &refused) {
 		return refused
+	}
+	if errors.Is(err, store.ErrOutcomeUnknown) {
+		return pgerr.New(pgerr.OutcomeUnknown, "%s, or may yet be done", what).WithDetail("%s.", err).WithHint("Look before you run it again: cleave.tables lists what tables are.")
 	}
 	return pgerr.New(pgerr.ObjectNotInPrerequisite, "%s", what).WithDetail("%s", err)
 }

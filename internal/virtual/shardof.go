@@ -67,7 +67,8 @@ func (s *Schema) keyParts(ctx context.Context, table *topology.Table) ([]plan.Ke
 	for i, column := range table.KeyColumns() {
 		part, found := known.Relations[name].KeyPart(column)
 		if !found {
-			return nil, pgerr.New(pgerr.FeatureNotSupported, "key column \"%s\" of sharded table %s is not as it was declared", column, table.Name())
+			return nil, pgerr.New(pgerr.FeatureNotSupported, "key column \"%s\" of sharded table %s is not as it was declared", column, table.Name()).
+				WithDetail("Its type on the home shard is another than the keyspace's.").WithHint("See what differs with cleave schema diff.")
 		}
 		part.Store, part.Operand = true, plan.Operand{Kind: plan.FromParam, Param: 1, CastMod: -1}
 		parts[i] = part
@@ -79,7 +80,7 @@ func (s *Schema) keyParts(ctx context.Context, table *topology.Table) ([]plan.Ke
 func (s *Schema) stored(ctx context.Context, home *topology.Shard, part *plan.KeyPart, text string) (key.Value, error) {
 	if !utf8.ValidString(text) {
 		return key.Value{}, pgerr.New(pgerr.FeatureNotSupported, "the value for key column \"%s\" is not in UTF-8", part.Column).
-			WithHint("SET client_encoding TO 'UTF8'.")
+			WithDetail("Keys are hashed in that encoding.").WithHint("SET client_encoding TO 'UTF8'.")
 	}
 	if part.IsInteger() {
 		text = withoutZeros(text)

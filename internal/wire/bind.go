@@ -78,10 +78,11 @@ func (b *Bind) Param(i int) (value []byte, binary, null bool) {
 		value = r.value()
 	}
 	b.rest = r.rest
-	return value, b.isBinary(i), value == nil
+	return value, b.IsBinary(i), value == nil
 }
 
-func (b *Bind) isBinary(i int) bool {
+// IsBinary says whether the i-th parameter, from 0, is in binary format. It does not look at values, which [Bind.Param] has to pass over.
+func (b *Bind) IsBinary(i int) bool {
 	switch len(b.formats) {
 	case 0:
 		return false

@@ -100,6 +100,7 @@ func nextStatement(t *testing.T, a, b *pgx.Conn, round int) {
 	expect(t, b, "SELECT * FROM things WHERE k = 8", "k,more; 8 80")
 	mustExec(t, a, fmt.Sprintf("CREATE INDEX by_more_%d ON things (more)", round))
 	mustExec(t, b, fmt.Sprintf("ALTER INDEX by_more_%d RENAME TO by_more_again_%d", round, round))
+	inOneTransaction(t, a, round)
 	mustExec(t, a, "SELECT cleave.undistribute_table('things')")
 	expect(t, b, "SELECT count(*), sum(more) FROM things", "count,sum; 10 354")
 	mustExec(t, b, "INSERT INTO things VALUES (10, 100)")
@@ -114,6 +115,24 @@ func nextStatement(t *testing.T, a, b *pgx.Conn, round int) {
 	mustExec(t, a, "INSERT INTO things VALUES ('newer', 2), ('newest', 3), ('last', 4)")
 	expect(t, a, "SELECT * FROM things WHERE k = 3", "other,k; newest 3")
 	mustExec(t, a, "DROP TABLE things")
+}
+
+// inOneTransaction uses a table behind what locks it: who plans the statement must not have to wait for that lock.
+func inOneTransaction(t *testing.T, conn *pgx.Conn, round int) {
+	t.Helper()
+	mustExec(t, conn, "ALTER TABLE things ALTER COLUMN more SET DEFAULT 2") // whose text is read under a lock
+	for _, first := range []string{
+		"TRUNCATE things", "REINDEX TABLE things", "CLUSTER things USING things_pkey", fmt.Sprintf("CREATE INDEX inside_%d ON things (k, more)", round), fmt.Sprintf("DROP INDEX by_more_again_%d", round),
+		"CREATE POLICY everybody ON things", "ALTER TABLE things ALTER COLUMN more SET DEFAULT 3",
+	} {
+		mustExec(t, conn, "BEGIN")
+		mustExec(t, conn, first)
+		mustExec(t, conn, "INSERT INTO things (k) VALUES (101), (102), (103), (104), (105)")
+		mustExec(t, conn, "UPDATE things SET more = 5 WHERE k = 103")
+		expect(t, conn, "SELECT more FROM things WHERE k = 103", "more; 5")
+		mustExec(t, conn, "ROLLBACK")
+	}
+	mustExec(t, conn, "ALTER TABLE things ALTER COLUMN more DROP DEFAULT")
 }
 
 // otherObjects are those that are no tables.

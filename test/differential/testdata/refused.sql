@@ -4,12 +4,14 @@ create table orders (user_id bigint not null, id bigint not null, item text, pri
 
 create table more (user_id bigint not null primary key, note text)
 
-create table made (user_id bigint primary key default 7, note text)
+create table made (user_id bigint primary key default (3 + 4), note text)
+
+create table fixed (user_id bigint primary key default 7, note text)
 
 create table plain (a bigint)
 
 -- router
-select cleave.shard_tables('{schema}.orders(user_id), {schema}.more(user_id), {schema}.made(user_id)')
+select cleave.shard_tables('{schema}.orders(user_id), {schema}.more(user_id), {schema}.made(user_id), {schema}.fixed(user_id)')
 
 insert into orders values (1, 1, 'one')
 
@@ -23,6 +25,18 @@ insert into made values (default, 'x')
 
 -- expect: refused: a default value for key column "user_id"
 insert into made default values
+
+-- A constant it knows.
+
+insert into fixed (note) values ('x')
+
+insert into fixed values (default, 'y')
+
+insert into fixed default values
+
+insert into fixed values (8, 'z'), (default, 'y') on conflict do nothing
+
+select * from fixed where user_id = 7
 
 -- expect: refused: a computed value for key column "user_id"
 insert into orders values (2 + 3, 1, 'five')
@@ -45,7 +59,7 @@ select * from orders where user_id = 1.0::float8
 -- expect: refused: an aggregate
 select count(*) from orders
 
--- expect: refused: LIMIT or OFFSET
+-- expect: refused: OFFSET over several shards
 select * from orders limit 1 offset 1
 
 -- expect: refused: is not bound to values

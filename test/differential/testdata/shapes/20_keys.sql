@@ -110,6 +110,12 @@ select * from orders where not ({between c d})
 
 select * from orders where {> a} and {= c} order by id
 
+-- only: int2, int4
+select * from orders where k < 3000000000
+
+-- only: int2, int4
+select * from orders where k between -3000000000 and 3000000000
+
 -- only: single
 -- key: b
 -- key: e
@@ -152,7 +158,7 @@ table items
 -- expect: refused: ORDER BY
 select * from orders where {in a c} order by id
 
--- expect: refused: LIMIT
+-- expect: refused: OFFSET over several shards
 select * from orders where {in a c} limit 1 offset 1
 
 select * from orders where {in a c} limit 1000

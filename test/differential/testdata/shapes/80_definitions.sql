@@ -71,7 +71,7 @@ drop index orders_extra
 -- fails: 42704
 drop index orders_extra
 
--- expect: refused: over things on several shards
+-- fails: 42704
 drop index orders_extra, orders_unique
 
 drop index orders_unique

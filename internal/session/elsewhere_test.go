@@ -1,0 +1,51 @@
+package session
+
+import (
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// TestParsingWhatAnotherShardHas: a statement is parsed and described where its tables are, whether or not there is a transaction, and whatever other shards
+// have of that name.
+func TestParsingWhatAnotherShardHas(t *testing.T) {
+	far, other := "CREATE TABLE far (a int, b text)", "CREATE TABLE other (a int, b text)"
+	w := newWorld(t, worldConfig{
+		shards: 3, setUp: []string{far, other, "CREATE TABLE homely (a int, b text)", "CREATE SEQUENCE numbers"},
+		tables: []topology.TableSpec{{Name: "public.far", Kind: topology.Single, Shard: "s2"}, {Name: "public.other", Kind: topology.Single, Shard: "s3"}},
+		onShards: func(number int) []string {
+			switch number {
+			case 1:
+				return []string{"DROP TABLE far", "DROP TABLE other", "CREATE TABLE other (a text)"}
+			case 2:
+				return []string{"DROP TABLE other, homely"}
+			default:
+				return []string{"DROP TABLE far, homely"}
+			}
+		},
+	})
+	b, c := text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
+	for name, steps := range map[string][]step{
+		"alone":                 {sent(parse("s", "SELECT * FROM far WHERE a = $1"), sync1), sent(describeStatement("s"), sync1), sent(bind("", "s", "1"), describePortal(""), run(""), sync1)},
+		"described":             {sent(parse("s", "SELECT a, b FROM other WHERE a = $1"), describeStatement("s"), sync1), sent(bind("", "s", "1"), describePortal(""), run(""), sync1)},
+		"unnamed":               {sent(parse("", "INSERT INTO far VALUES ($1, $2) RETURNING b"), describeStatement(""), sync1), sent(bind("", "", "1", "x"), run(""), sync1), query("DELETE FROM far")},
+		"flushed":               {flushed(3, parse("s", "SELECT * FROM other"), describeStatement("s"), flush), sent(bind("", "s"), run(""), sync1)},
+		"both":                  {sent(parse("a", "SELECT * FROM far"), parse("b", "SELECT * FROM other"), describeStatement("a"), describeStatement("b"), sync1), sent(bind("", "b"), run(""), bind("", "a"), run(""), sync1)},
+		"behind a key":          {sent(pipeline(unnamed("SELECT * FROM orders WHERE id = "+b), unnamed("SELECT * FROM homely"), parse("s", "SELECT * FROM homely WHERE a = $1"), describeStatement("s"), sync1)...)},
+		"before a key":          {sent(pipeline(parse("s", "SELECT * FROM homely"), unnamed("SELECT * FROM orders WHERE id = "+b), describeStatement("s"), sync1)...)},
+		"of home and another":   {sent(pipeline(parse("s", "SELECT * FROM homely"), parse("t", "SELECT * FROM far"), parse("u", "SELECT 1"), describeStatement("s"), describeStatement("t"), describeStatement("u"), sync1)...)},
+		"serializable":          {query("BEGIN ISOLATION LEVEL SERIALIZABLE"), sent(pipeline(parse("s", "SELECT * FROM far"), unnamed("SELECT * FROM orders WHERE id = $1", c), sync1)...), query("COMMIT")},
+		"a sequence":            {query("BEGIN"), query("SELECT * FROM orders WHERE id = " + b), sent(parse("s", "SELECT setval($1::text::regclass, 5)"), describeStatement("s"), sync1), query("COMMIT")},
+		"in one go":             {sent(pipeline(unnamed("SELECT * FROM far WHERE a = $1", "1"), unnamed("SELECT b FROM other"), sync1)...)},
+		"behind another":        {sent(pipeline(unnamed("SELECT * FROM undeclared"), parse("s", "SELECT * FROM far"), describeStatement("s"), sync1)...)},
+		"before another":        {sent(pipeline(parse("s", "SELECT * FROM far"), unnamed("SELECT * FROM undeclared"), describeStatement("s"), sync1)...), sent(bind("", "s"), run(""), sync1)},
+		"wrong":                 {sent(parse("s", "SELECT nosuch FROM far"), sync1), sent(parse("s", "SELECT a FROM far"), describeStatement("s"), sync1)},
+		"in a transaction":      {query("BEGIN"), sent(parse("s", "SELECT * FROM far WHERE a = $1"), describeStatement("s"), sync1), sent(bind("", "s", "1"), run(""), sync1), query("COMMIT"), sent(describeStatement("s"), sync1)},
+		"in one elsewhere":      {query("BEGIN"), query("SELECT * FROM other"), sent(parse("s", "SELECT * FROM far WHERE a = $1"), describeStatement("s"), sync1), query("COMMIT"), sent(bind("", "s", "1"), run(""), sync1)},
+		"in a pipeline's":       {sent(pipeline(unnamed("BEGIN"), parse("s", "SELECT * FROM far WHERE a = $1"), describeStatement("s"), sync1)...), sent(bind("", "s", "1"), run(""), sync1), query("COMMIT")},
+		"prepared, by another":  {sent(parse("s", "SELECT * FROM far"), describeStatement("s"), sync1), sent(parse("s", "SELECT * FROM far"), describeStatement("s"), sync1).byAnother()},
+		"a cast of a parameter": {sent(parse("s", "UPDATE far SET b = $2 WHERE a = $1"), describeStatement("s"), sync1), sent(bind("", "s", "1", "x"), run(""), sync1)},
+	} {
+		t.Run(name, func(t *testing.T) { w.sameAsPlain(t, steps...) })
+	}
+}
