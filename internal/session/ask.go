@@ -46,6 +46,8 @@ func (s *session) askTypes(text string, oids []uint32) (answer, error) {
 // exchange writes messages and reads up to ReadyForQuery.
 func (s *session) exchange(out []byte) (answer, error) {
 	s.state.unnamed = nil
+	s.asking.Store(true)
+	defer s.asking.Store(false)
 	if _, err := s.backend.Conn().Write(out); err != nil {
 		return answer{}, fmt.Errorf("write to shard %q: %w", s.backend.ShardName(), err)
 	}

@@ -182,11 +182,15 @@ func TestWhoWaitedGoesByTheNewMap(t *testing.T) {
 }
 
 // waits says whether a client waits for something that others have to do.
-func (w *world) waits(pid uint32) bool {
+func (w *world) waits(pid uint32) bool { return w.infoOf(pid).Waiting }
+
+func (w *world) isIdle(pid uint32) bool { return w.infoOf(pid).Idle }
+
+func (w *world) infoOf(pid uint32) Info {
 	for _, info := range w.server.Sessions() {
 		if info.Number == pid {
-			return info.Waiting
+			return info
 		}
 	}
-	return false
+	return Info{}
 }

@@ -539,8 +539,12 @@ func (s *session) canceller(ctx context.Context) func() {
 	}
 	switch {
 	case s.waiting: // whatever backends it has do nothing meanwhile
+		s.cancelled.Store(true)
 		return s.cancelWait
 	case len(working) > 0 || interrupt != nil:
+		if s.asking.Load() {
+			s.cancelled.Store(true)
+		}
 		return func() {
 			if interrupt != nil {
 				interrupt()
@@ -552,6 +556,7 @@ func (s *session) canceller(ctx context.Context) func() {
 			}
 		}
 	default:
+		s.cancelled.Store(true)
 		return nil
 	}
 }

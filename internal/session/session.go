@@ -177,8 +177,12 @@ type session struct {
 	waiting    bool
 	waitCtx    context.Context //nolint:containedctx // of one wait
 	cancelWait context.CancelFunc
-	draining   atomic.Bool
-	idle       atomic.Bool // waits for the client, outside any transaction
+	// cancelled: the client has cancelled what is under way, at a moment when nothing of it was on a shard; what it waits for next ends at once.
+	cancelled atomic.Bool
+	// asking: the backend at work has a question of the session's own.
+	asking   atomic.Bool
+	draining atomic.Bool
+	idle     atomic.Bool // waits for the client, outside any transaction
 }
 
 const noShard = -1
@@ -357,6 +361,9 @@ func (s *session) write() error {
 func (s *session) handle(kind byte, body []byte) error {
 	s.written() // a COPY that failed leaves data on its way, and what comes now must not overtake it
 	s.inHand, s.opsBefore = kind, len(s.ops)
+	if len(s.ops) == 0 { // what came before, and whoever cancelled that, is over
+		s.cancelled.Store(false)
+	}
 	if s.skipping && kind != wire.MsgSync && kind != wire.MsgTerminate {
 		return nil
 	}

@@ -84,10 +84,14 @@ func (s *session) borrow(shard int) error {
 	ctx := s.waitContext()
 	backend, err := s.server.config.Pools.Acquire(ctx, shard, s.identity, s.settings.affinity)
 	s.waited()
-	if err != nil {
-		if ctx.Err() != nil && s.ctx.Err() == nil {
-			return errCancelled
+	if ctx.Err() != nil && s.ctx.Err() == nil {
+		if err == nil {
+			backend.Release()
 		}
+		s.cancelled.Store(false)
+		return errCancelled
+	}
+	if err != nil {
 		if refused := refusalIn(err); refused != nil {
 			return refused
 		}
@@ -128,6 +132,9 @@ func (s *session) waitContext() context.Context {
 	defer s.mu.Unlock()
 	if s.waitCtx == nil || s.waitCtx.Err() != nil {
 		s.waitCtx, s.cancelWait = context.WithCancel(s.ctx)
+	}
+	if s.cancelled.Load() {
+		s.cancelWait()
 	}
 	s.waiting = true
 	return s.waitCtx

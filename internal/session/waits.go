@@ -61,6 +61,7 @@ func (s *session) interrupted(ctx context.Context) *pgerr.Error {
 		return refused
 	}
 	if cause == context.Canceled && s.ctx.Err() == nil { //nolint:errorlint // it is that very value
+		s.cancelled.Store(false)
 		return errCancelled
 	}
 	return nil

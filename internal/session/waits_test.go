@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -101,4 +102,29 @@ func (h *schemaHeld) isSet() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.state.Holds) > 0
+}
+
+// TestNoCancellationIsLost: whatever the session is about when a request to cancel comes, be it a question of its own, the statement ends with it.
+func TestNoCancellationIsLost(t *testing.T) {
+	held := &schemaHeld{}
+	config := held.config()
+	config.Definitions, config.HoldTimeout = heldDefinitions{held}, time.Minute
+	w := newWorld(t, worldConfig{noPlain: true, config: config})
+	use := fmt.Sprintf("SELECT note FROM orders WHERE id = %d", w.key(t, 2, 0))
+	c := dialRaw(t, w.address, nil)
+	c.query(use)
+	held.set("orders")
+	defer held.set()
+	for range 300 {
+		c.send(&pgproto3.Query{String: use})
+		for w.isIdle(c.pid) {
+			time.Sleep(time.Microsecond)
+		}
+		time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
+		w.cancel(t, c.pid, c.secret)
+		if said := c.readyTimes(1); !slices.Equal(said, []string{"ERROR 57014 canceling statement due to user request", "ready I"}) {
+			t.Fatalf("%q", said)
+		}
+	}
+	_ = c.conn.Close()
 }
