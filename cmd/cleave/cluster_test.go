@@ -20,6 +20,7 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/localpg"
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 )
@@ -57,7 +58,7 @@ func startCluster(ts *testscript.TestScript, neg bool, args []string) {
 
 // startScriptServers starts PostgreSQL servers, in a folder that their user can enter.
 func startScriptServers(ts *testscript.TestScript, count int) {
-	root, err := os.MkdirTemp("", "cleave-script-")
+	root, err := os.MkdirTemp(pgtest.Scratch(), "cleave-script-")
 	ts.Check(err)
 	ts.Defer(func() { _ = os.RemoveAll(root) })
 	ts.Check(os.Chmod(root, 0o711))

@@ -24,19 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func config(t *testing.T) Config {
 	t.Helper()
 	pgtest.Installations(t)
-	dir, err := os.MkdirTemp("", "cleave-machine-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return Config{Dir: filepath.Join(dir, "cluster"), Shards: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	return Config{Dir: filepath.Join(pgtest.Folder(t), "cluster"), Shards: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
 }
 
 func open(t *testing.T, c Config) *Machine {

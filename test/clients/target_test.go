@@ -124,7 +124,7 @@ func (to target) environment() []string {
 func plainPostgres(t *testing.T) target {
 	skipIfGiven(t)
 	pgtest.Installations(t)
-	folder := sharedFolder(t)
+	folder := pgtest.Folder(t)
 	const password = "correct horse"
 	passwordFile := filepath.Join(folder, "password")
 	if err := os.WriteFile(passwordFile, []byte(password+"\n"), 0o600); err != nil {
@@ -138,24 +138,6 @@ func plainPostgres(t *testing.T) target {
 		host: "127.0.0.1", port: strconv.Itoa(server.Port()), user: server.Superuser(), password: password, database: "postgres",
 		sslMode: "verify-full", rootCertificate: certificate,
 	}
-}
-
-// sharedFolder makes one that a server's user can enter.
-func sharedFolder(t *testing.T) string {
-	t.Helper()
-	folder, err := os.MkdirTemp("", "cleave-clients-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(folder); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.Chmod(folder, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	return folder
 }
 
 // makeCertificate makes a certificate that signs itself, and its key, which must belong to the server's user.
@@ -218,7 +200,7 @@ func giveToServer(t *testing.T, path string) {
 func router(t *testing.T) target {
 	skipIfGiven(t)
 	pgtest.Installations(t)
-	folder := sharedFolder(t)
+	folder := pgtest.Folder(t)
 	binary := filepath.Join(folder, "cleave")
 	if output, err := exec.Command("go", "build", "-C", "../..", "-o", binary, "./cmd/cleave").CombinedOutput(); err != nil {
 		t.Fatalf("build cleave: %v: %s", err, output)

@@ -86,19 +86,7 @@ func (o *Transcript) String() string {
 func Folder(t *testing.T) string {
 	t.Helper()
 	pgtest.Installations(t) // skips where there is no PostgreSQL
-	path, err := os.MkdirTemp("", "cleave-dev-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(path); err != nil {
-			t.Error(err)
-		}
-	})
-	return path
+	return pgtest.Folder(t)
 }
 
 // FreeAddress is one that nobody listens on now.

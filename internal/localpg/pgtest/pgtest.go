@@ -2,7 +2,7 @@
 // be shards, in about a quarter of a second.
 //
 // [Start] and [StartN] are for most; [StartWith] takes a configuration, and [StartReplica] makes a replica. A test that
-// needs the programs and no server asks [Installations]. With -short all of them skip the test; without PostgreSQL on
+// needs the programs and no server asks [Installations], and [Folder] for a place. With -short all of them skip the test; without PostgreSQL on
 // the machine they skip it too, or fail it if CLEAVE_REQUIRE_POSTGRES is set.
 //
 // When the test ends, its servers are ended and their folders removed, whatever the test did to them; if it failed, the
@@ -16,6 +16,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/localpg"
@@ -75,7 +77,7 @@ func disposable(t testing.TB, configs []localpg.Config) []localpg.Config {
 	for i, config := range configs {
 		if config.Dir == "" {
 			if root == "" {
-				root = folder(t)
+				root = Folder(t)
 			}
 			config.Dir = filepath.Join(root, strconv.Itoa(i+1))
 		}
@@ -85,10 +87,10 @@ func disposable(t testing.TB, configs []localpg.Config) []localpg.Config {
 	return filled
 }
 
-// folder makes one that the server's user can enter too, which one below t.TempDir is not.
-func folder(t testing.TB) string {
+// Folder makes one that the servers' user can enter, which one below t.TempDir is not. It goes with the test.
+func Folder(t testing.TB) string {
 	t.Helper()
-	root, err := os.MkdirTemp("", "cleave-pgtest-")
+	root, err := os.MkdirTemp(Scratch(), "cleave-pgtest-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +104,23 @@ func folder(t testing.TB) string {
 	}
 	return root
 }
+
+const (
+	// inMemory is where Linux has files that are on no disk.
+	inMemory = "/dev/shm"
+	// enoughMemory is what has to be free there: tests that run at a time have some dozens of servers, of 40 MiB each and what they write.
+	enoughMemory = 4 << 30
+)
+
+// Scratch is where tests' data go: to memory if there is much, since copying the files of a new server to a disk takes longer than most
+// tests; else, or if the user has chosen a folder, to where all temporary files go.
+var Scratch = sync.OnceValue(func() string {
+	var free syscall.Statfs_t
+	if os.Getenv("TMPDIR") != "" || syscall.Statfs(inMemory, &free) != nil || free.Bavail*uint64(free.Bsize) < enoughMemory { //nolint:gosec // a size is positive
+		return ""
+	}
+	return inMemory
+})
 
 // endWith ends the server with the test.
 func endWith(t testing.TB, server *localpg.Server) {
