@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -162,7 +161,7 @@ func (s *Server) copyFile(source *os.Root, path, to string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	if _, err := io.Copy(target, from); err != nil {
+	if err := copyContent(target, from); err != nil {
 		return err
 	}
 	if s.config.Fast {
