@@ -307,6 +307,7 @@ func (s *session) readMore() error {
 	if err := s.in.fill(s.server.config.MaxMessage); err != nil {
 		return s.readFailed(err)
 	}
+	s.cancelled.Store(false) // whoever cancelled while the client was waited for has cancelled nothing
 	return nil
 }
 

@@ -128,3 +128,19 @@ func TestNoCancellationIsLost(t *testing.T) {
 	}
 	_ = c.conn.Close()
 }
+
+// TestCancellingWhileTheClientIsWaitedFor: as in PostgreSQL that does nothing, though the client has sent the beginning of something.
+func TestCancellingWhileTheClientIsWaitedFor(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	c := dialRaw(t, w.address, nil)
+	c.query("SELECT 1")
+	c.send(&pgproto3.Parse{Query: "SELECT 2"}, &pgproto3.Bind{})
+	eventually(t, "it is looked at", func() bool { return !w.isIdle(c.pid) })
+	time.Sleep(20 * time.Millisecond)
+	w.cancel(t, c.pid, c.secret)
+	c.send(&pgproto3.Execute{}, &pgproto3.Sync{})
+	if said := strings.Join(c.readyTimes(1), "\n"); !strings.Contains(said, "done SELECT 1\nready I") {
+		t.Error(said)
+	}
+	_ = c.conn.Close()
+}
