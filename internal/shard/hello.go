@@ -26,25 +26,31 @@ type Greeting struct {
 	MapVersion uint64
 	// InRecovery: it is a replica.
 	InRecovery bool
+	// PID and Start are the session's process and when it was started, in microseconds, and Timeline is the server's; 0 of a replica.
+	PID      int
+	Start    int64
+	Timeline int
 }
 
 // HelloSQL is the first statement of a router's backend, for the simple protocol. The shard refuses it with SQLSTATE CL003 if
 // it asks for a newer map than the router's version, and with CL002 if the session was not opened with [RouterParameter] as
 // this router. Its one row goes to [ParseGreeting].
 func HelloSQL(router string, version uint64) string {
-	return fmt.Sprintf("SELECT search_path, role, server_version, max_connections, reserved_connections, map_version, in_recovery FROM cleave.hello(%s, %d)",
-		sqltext.QuoteLiteral(router), version)
+	return fmt.Sprintf(`SELECT h.search_path, h.role, h.server_version, h.max_connections, h.reserved_connections, h.map_version, h.in_recovery, a.pid,
+		(EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint,
+		CASE WHEN h.in_recovery THEN 0 ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::integer END
+		FROM cleave.hello(%s, %d) h, pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`, sqltext.QuoteLiteral(router), version)
 }
 
 // ParseGreeting reads the row that hello answered with, each value in its text form.
 func ParseGreeting(row []string) (Greeting, error) {
-	const columns = 7
+	const columns = 10
 	if len(row) != columns {
 		return Greeting{}, fmt.Errorf("read the shard's greeting: it has %d values, not %d", len(row), columns)
 	}
 	g := Greeting{SearchPath: row[0], Role: row[1], InRecovery: row[6] == "t"}
-	for i, into := range []*int{&g.ServerVersion, &g.MaxConnections, &g.ReservedConnections} {
-		number, err := strconv.Atoi(row[2+i])
+	for column, into := range map[int]*int{2: &g.ServerVersion, 3: &g.MaxConnections, 4: &g.ReservedConnections, 7: &g.PID, 9: &g.Timeline} {
+		number, err := strconv.Atoi(row[column])
 		if err != nil {
 			return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
 		}
@@ -52,6 +58,9 @@ func ParseGreeting(row []string) (Greeting, error) {
 	}
 	var err error
 	if g.MapVersion, err = strconv.ParseUint(row[5], 10, 64); err != nil {
+		return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
+	}
+	if g.Start, err = strconv.ParseInt(row[8], 10, 64); err != nil {
 		return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
 	}
 	return g, nil

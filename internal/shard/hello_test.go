@@ -38,6 +38,8 @@ func TestHelloTellsWhatARouterNeeds(t *testing.T) {
 		ServerVersion:       one[int](t, c.conns[0], "SELECT current_setting('server_version_num')::int"),
 		MaxConnections:      one[int](t, c.conns[0], "SELECT current_setting('max_connections')::int"),
 		ReservedConnections: one[int](t, c.conns[0], "SELECT current_setting('superuser_reserved_connections')::int"),
+		PID:                 int(conn.PgConn().PID()), Timeline: 1,
+		Start: one[int64](t, c.conns[0], "SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = $1", conn.PgConn().PID()),
 	}
 	if got != want {
 		t.Errorf("greeted with %+v, want %+v", got, want)

@@ -28,7 +28,7 @@ func TestInstallIsIdempotentAndPrivate(t *testing.T) {
 	execute(t, conn, "CREATE ROLE guest LOGIN")
 	spec.User = "guest"
 	guest := connect(t, spec)
-	for _, table := range []string{"migrations", "identity", "keyspaces", "ranges", "pins", "tables", "guard_pins"} {
+	for _, table := range []string{"migrations", "identity", "keyspaces", "ranges", "pins", "tables", "guard_pins", "commits", "sweeps"} {
 		if one[bool](t, guest, "SELECT has_schema_privilege('guest', 'cleave', 'CREATE')") ||
 			one[bool](t, conn, "SELECT has_table_privilege('guest', 'cleave.' || $1, 'SELECT, INSERT, UPDATE, DELETE')", table) {
 			t.Errorf("everybody may use cleave.%s", table)
@@ -36,7 +36,8 @@ func TestInstallIsIdempotentAndPrivate(t *testing.T) {
 	}
 	const callable = "SELECT coalesce(array_agg(proname::text ORDER BY proname), '{}') FROM pg_proc WHERE pronamespace = 'cleave'::regnamespace AND has_function_privilege('guest', oid, 'EXECUTE')"
 	if callable := one[[]string](t, conn, callable); !slices.Equal(callable, []string{
-		"counts_in_blocks", "given_now", "hello", "is_ticket", "last_number", "made_now", "next_number", "note_given", "note_rollout", "number_sequence", "owned_by_numbered", "rollout_of", "sequence_name", "set_number", "skip_numbers", "this_number", "ticket_base",
+		"counts_in_blocks", "given_now", "hello", "is_ticket", "last_number", "made_now", "next_number", "note_commit", "note_given", "note_rollout", "number_sequence", "open_snapshot", "outcome_of", "owned_by_numbered", "rollout_of", "sequence_name",
+		"server_state", "set_number", "skip_numbers", "this_number", "ticket_base", "timeline",
 	}) {
 		t.Errorf("everybody may call %q", callable)
 	}

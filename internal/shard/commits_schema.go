@@ -1,0 +1,100 @@
+package shard
+
+// commitsNoted makes what a shard keeps of transactions over several shards: DESIGN.md of package txn says what for. Clients' own roles
+// commit, so they call the functions, which see and write nothing but rows about transactions. They have no SET clause, which has its
+// price, so everything is named with its schema.
+const commitsNoted = `
+	CREATE TABLE cleave.commits (
+		gid          text PRIMARY KEY,
+		participants integer[] NOT NULL,
+		decision     text NOT NULL CHECK (decision IN ('commit', 'abort')),
+		xid          xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+		at           timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+		lost         integer[]
+	);
+	CREATE INDEX commits_by_xid ON cleave.commits (xid);
+	CREATE INDEX commits_lost ON cleave.commits (gid) WHERE lost IS NOT NULL;
+	COMMENT ON TABLE cleave.commits IS 'transactions over several shards that wrote here: on the shard that its name says, a row is the decision; elsewhere it says that the part is committed';
+	COMMENT ON COLUMN cleave.commits.lost IS 'numbers of the participants whose part is neither prepared nor committed, or which have lost the decision';
+	CREATE TABLE cleave.sweeps (
+		id   text PRIMARY KEY,
+		gids text[] NOT NULL,
+		at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+	);
+	COMMENT ON TABLE cleave.sweeps IS 'transactions that were decided here and are committed everywhere, whose rows are being deleted';
+	REVOKE ALL ON cleave.commits, cleave.sweeps FROM PUBLIC;
+
+	CREATE FUNCTION cleave.note_commit(transaction text, members integer[]) RETURNS void
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $note$
+	BEGIN
+		IF pg_catalog.split_part(transaction, '/', 3) OPERATOR(pg_catalog.=) (SELECT i.number FROM cleave.identity i)::text
+			AND pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::text THEN
+			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
+		END IF;
+		IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local', 'remote_write']) THEN
+			PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
+		END IF;
+		INSERT INTO cleave.commits (gid, participants, decision) VALUES (transaction, members, 'commit');
+	END
+	$note$;
+	COMMENT ON FUNCTION cleave.note_commit(text, integer[]) IS 'notes, in the transaction that commits it, a part of a transaction over several shards';
+
+	CREATE FUNCTION cleave.outcome_of(transaction text, OUT alive boolean, OUT decision text, OUT timeline integer)
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $outcome$
+	BEGIN
+		-- First the backend, then the row: once the one is gone, the other comes no more.
+		alive := EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+			WHERE a.pid::text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 4)
+			AND (a.backend_start IS NULL OR ((EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint)::text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 5)));
+		SELECT c.decision INTO decision FROM cleave.commits c WHERE c.gid OPERATOR(pg_catalog.=) transaction;
+		timeline := cleave.timeline();
+	END
+	$outcome$;
+	COMMENT ON FUNCTION cleave.outcome_of(text) IS 'of a transaction that is decided here: whether the session that decides it is there, what was decided, and the timeline of now';
+
+	CREATE FUNCTION cleave.timeline() RETURNS integer
+	LANGUAGE sql VOLATILE AS $timeline$
+		SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN 0
+			ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::integer END
+	$timeline$;
+	COMMENT ON FUNCTION cleave.timeline() IS 'the timeline that the server writes; 0 of a replica';
+
+	CREATE FUNCTION cleave.open_snapshot(horizon pg_snapshot, named text[], OUT taken text, OUT gid text, OUT participants integer[]) RETURNS SETOF record
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $open$
+	BEGIN
+		taken := cleave.server_state() OPERATOR(pg_catalog.||) pg_catalog.pg_current_snapshot()::text;
+		RETURN NEXT;
+		taken := NULL;
+		FOR gid, participants IN
+			SELECT c.gid, c.participants FROM cleave.commits c
+			WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND horizon IS NOT NULL AND c.xid OPERATOR(pg_catalog.>=) pg_catalog.pg_snapshot_xmax(horizon)
+			UNION ALL
+			SELECT c.gid, c.participants FROM cleave.commits c
+			WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND horizon IS NOT NULL AND c.xid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT pg_catalog.pg_snapshot_xip(horizon)))
+			UNION ALL
+			SELECT c.gid, c.participants FROM cleave.commits c
+			WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND c.gid OPERATOR(pg_catalog.=) ANY (named)
+		LOOP
+			RETURN NEXT;
+		END LOOP;
+	END
+	$open$;
+	COMMENT ON FUNCTION cleave.open_snapshot(pg_snapshot, text[]) IS 'the snapshot of the transaction, and what it sees of transactions over several shards that another one did not, or that are named';
+
+	CREATE FUNCTION cleave.server_state() RETURNS text
+	LANGUAGE sql VOLATILE SECURITY DEFINER AS $state$
+		SELECT pg_catalog.format('%s/%s/', (SELECT s.system_identifier FROM pg_catalog.pg_control_system() s), cleave.timeline())
+	$state$;
+	COMMENT ON FUNCTION cleave.server_state() IS 'which server this is, and on which timeline';
+
+	REVOKE ALL ON FUNCTION cleave.note_commit(text, integer[]), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() FROM PUBLIC;
+	GRANT EXECUTE ON FUNCTION cleave.note_commit(text, integer[]), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() TO PUBLIC;`
+
+// commitFunctions are those that commitsNoted makes.
+var commitFunctions = []Object{
+	{Kind: "function", Name: "cleave.timeline()"},
+	{Kind: "function", Name: "cleave.server_state()"},
+	{Kind: "function", Name: "cleave.note_commit(pg_catalog.text,integer[])"},
+	{Kind: "function", Name: "cleave.outcome_of(pg_catalog.text)"},
+	{Kind: "function", Name: "cleave.open_snapshot(pg_catalog.pg_snapshot,pg_catalog.text[])"},
+}

@@ -1,0 +1,148 @@
+package txn
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
+)
+
+// Name is the name of a transaction over several shards, under which its parts are prepared.
+type Name struct {
+	// Cluster is the beginning of the cluster's identifier: a database belongs to one cluster, so it is there to be seen.
+	Cluster string
+	// Shard is the number of the shard that decides, and Timeline the one that it was on.
+	Shard, Timeline int
+	// PID and Start are those of the backend that decides.
+	PID   int
+	Start int64
+	// Router is the incarnation of the router that commits.
+	Router string
+	// Random makes it unlike all others.
+	Random string
+}
+
+const (
+	namePrefix    = "cleave"
+	nameParts     = 8
+	clusterLength = 8
+)
+
+// Prefix is what the names of a cluster's transactions begin with.
+func Prefix(cluster string) string { return namePrefix + "/" + cluster[:clusterLength] + "/" }
+
+// NewName returns a name that nobody can have guessed.
+func NewName(cluster string, shard, timeline, pid int, start int64, router string) Name {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return Name{Cluster: cluster[:clusterLength], Shard: shard, Timeline: timeline, PID: pid, Start: start, Router: router, Random: hex.EncodeToString(random[:])}
+}
+
+// String is the name as PostgreSQL knows it. The functions on the shards read parts of it.
+func (n Name) String() string {
+	return fmt.Sprintf("%s/%s/%d/%d/%d/%d/%s/%s", namePrefix, n.Cluster, n.Shard, n.PID, n.Start, n.Timeline, n.Router, n.Random)
+}
+
+// ParseName reads a name.
+func ParseName(gid string) (Name, error) {
+	parts := strings.Split(gid, "/")
+	if len(parts) != nameParts || parts[0] != namePrefix {
+		return Name{}, fmt.Errorf("%q is not the name of a transaction over several shards", gid)
+	}
+	n := Name{Cluster: parts[1], Router: parts[6], Random: parts[7]}
+	var errs [4]error
+	n.Shard, errs[0] = strconv.Atoi(parts[2])
+	n.PID, errs[1] = strconv.Atoi(parts[3])
+	n.Start, errs[2] = strconv.ParseInt(parts[4], 10, 64)
+	n.Timeline, errs[3] = strconv.Atoi(parts[5])
+	for _, err := range errs {
+		if err != nil {
+			return Name{}, fmt.Errorf("%q is not the name of a transaction over several shards: %w", gid, err)
+		}
+	}
+	return n, nil
+}
+
+// NoteSQL notes a part of the transaction, in its own local transaction.
+func NoteSQL(gid string, participants []int) string {
+	var list strings.Builder
+	for i, number := range participants {
+		if i > 0 {
+			list.WriteByte(',')
+		}
+		list.WriteString(strconv.Itoa(number))
+	}
+	return "SELECT cleave.note_commit(" + sqltext.QuoteLiteral(gid) + ", '{" + list.String() + "}')"
+}
+
+// OutcomeSQL asks the shard that decides; its one row goes to [ParseOutcome].
+func OutcomeSQL(gid string) string {
+	return "SELECT alive, decision, timeline FROM cleave.outcome_of(" + sqltext.QuoteLiteral(gid) + ")"
+}
+
+// Decision is what has been decided of a transaction.
+type Decision string
+
+// What can have been decided.
+const (
+	Undecided Decision = ""
+	Commit    Decision = "commit"
+	Abort     Decision = "abort"
+)
+
+// Outcome is what the shard that decides knows of a transaction.
+type Outcome struct {
+	// Alive: the backend is there that can decide. It was looked for before the decision, so without it there will be none.
+	Alive    bool
+	Decision Decision
+	// Timeline is the shard's.
+	Timeline int
+}
+
+// ParseOutcome reads the answer to [OutcomeSQL], each value in its text form.
+func ParseOutcome(row []string) (Outcome, error) {
+	if len(row) != 3 {
+		return Outcome{}, fmt.Errorf("read the outcome of a transaction: it has %d values", len(row))
+	}
+	timeline, err := strconv.Atoi(row[2])
+	if err != nil {
+		return Outcome{}, fmt.Errorf("read the outcome of a transaction: %w", err)
+	}
+	return Outcome{Alive: row[0] == "t", Decision: Decision(row[1]), Timeline: timeline}, nil
+}
+
+// Verdict is what follows for the parts of a transaction.
+type Verdict int
+
+// Verdicts.
+const (
+	// Wait: somebody may be about to decide.
+	Wait Verdict = iota
+	// CommitParts and RollBackParts: it is decided.
+	CommitParts
+	RollBackParts
+	// AbortFirst: nobody will decide for it any more, so it may be aborted.
+	AbortFirst
+	// AskPerson: the shard that decides may have lost the decision.
+	AskPerson
+)
+
+// Verdict says what follows from what the shard that decides says. If the backend that can decide is there, that is waited for, unless the
+// transaction is overdue.
+func (o Outcome) Verdict(n Name, overdue bool) Verdict {
+	switch {
+	case o.Decision == Commit:
+		return CommitParts
+	case o.Decision == Abort:
+		return RollBackParts
+	case o.Timeline != n.Timeline:
+		return AskPerson
+	case o.Alive && !overdue:
+		return Wait
+	default:
+		return AbortFirst
+	}
+}
