@@ -88,7 +88,7 @@ func (r *router) newServer() (*session.Server, error) {
 		Sessions: func() []session.Info { return r.server.Sessions() }, Statements: r.statements,
 	})
 	return session.New(session.Config{
-		Database: c.Shards.Database, ServiceUser: c.Shards.User, Rules: rules, Users: users, Certificates: certificates,
+		Router: n.id, Database: c.Shards.Database, ServiceUser: c.Shards.User, Rules: rules, Users: users, Certificates: certificates,
 		Pools: r.pools, Catalog: r.catalog, Virtual: r.schema, Map: n.follower.Map, MapChanged: n.follower.Changed, Ready: r.ready,
 		Schema: n.follower.Schema, Acknowledge: n.schemaApplied, Definitions: definitions{n},
 		Statements: r.statements, Shards: r.shards, Mode: session.Mode(c.Pool.Mode),

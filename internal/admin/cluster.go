@@ -51,6 +51,9 @@ type Cluster interface {
 	NextRollout(ctx context.Context, step control.RolloutStep) (api.RolloutChanged, error)
 	FinishRollout(ctx context.Context, step control.RolloutStep) (api.RolloutChanged, error)
 	UndoRollout(ctx context.Context, step control.RolloutStep) (api.RolloutChanged, error)
+	// Transactions lists the transactions over several shards that are not over; ResolveTransaction does what a person has decided for one.
+	Transactions(ctx context.Context) (api.Transactions, error)
+	ResolveTransaction(ctx context.Context, id, how string) (string, error)
 }
 
 // appliedIn is the readiness of a process that has no word of its own on it.

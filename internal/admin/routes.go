@@ -60,6 +60,8 @@ func routes() []route {
 		{http.MethodPost, "/v1/schema/rollouts/{name}/next", false, bodyLimit, (*Server).nextRollout},
 		{http.MethodPost, "/v1/schema/rollouts/{name}/finish", false, bodyLimit, (*Server).finishRollout},
 		{http.MethodPost, "/v1/schema/rollouts/{name}/undo", false, bodyLimit, (*Server).undoRollout},
+		{http.MethodGet, "/v1/transactions", false, 0, (*Server).getTransactions},
+		{http.MethodPost, "/v1/transactions/resolve", false, bodyLimit, (*Server).resolveTransaction},
 		{http.MethodGet, "/v1/tables", false, 0, (*Server).getTables},
 		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTables},
 		{http.MethodPost, "/v1/tables/undistribute", false, bodyLimit, (*Server).undistributeTables},

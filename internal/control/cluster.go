@@ -126,6 +126,9 @@ func New(config Config) *Cluster {
 	config = config.withDefaults()
 	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
 	c.config.FinishHold = func(ctx context.Context, hold topology.Hold) error {
+		if err := c.finishTransactions(ctx); err != nil {
+			return err
+		}
 		if err := c.finishHold(ctx, hold); err != nil {
 			return err
 		}

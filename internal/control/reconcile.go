@@ -27,6 +27,7 @@ func (c *Cluster) lead(ctx context.Context) {
 		var work sync.WaitGroup
 		work.Go(func() { c.keepRecords(ctx, leadership) })
 		work.Go(func() { c.keepHolds(ctx, leadership) })
+		work.Go(func() { c.keepTransactions(ctx, leadership) })
 		work.Wait()
 		resign(leadership, c)
 	}

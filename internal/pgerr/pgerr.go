@@ -44,6 +44,7 @@ const (
 	ActiveTransaction         = "25001"
 	ReadOnlyTransaction       = "25006"
 	NoActiveTransaction       = "25P01"
+	UniqueViolation           = "23505"
 	SerializationFailure      = "40001"
 	InFailedTransaction       = "25P02"
 	InvalidStatementName      = "26000"

@@ -2,13 +2,10 @@ package session
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
-	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -40,8 +37,13 @@ func (s *session) tellLegs(legs []*leg, sql func(*leg) string) []told {
 
 // tellFirmly is tellLegs for what no request of the client's cancels: the outcome is decided.
 func (s *session) tellFirmly(legs []*leg, sql func(*leg) string) []told {
-	answers := make([]told, len(legs))
-	ready := make([]int, len(legs))
+	ready, answers := s.writeLegs(legs, sql)
+	return s.hearLegs(legs, ready, answers)
+}
+
+// writeLegs is the first half of telling legs something.
+func (s *session) writeLegs(legs []*leg, sql func(*leg) string) (ready []int, answers []told) {
+	answers, ready = make([]told, len(legs)), make([]int, len(legs))
 	for i, l := range legs {
 		text := sql(l) // which may have something to say before
 		var out []byte
@@ -55,6 +57,11 @@ func (s *session) tellFirmly(legs []*leg, sql func(*leg) string) []told {
 			answers[i].err = err
 		}
 	}
+	return ready, answers
+}
+
+// hearLegs is the second half.
+func (s *session) hearLegs(legs []*leg, ready []int, answers []told) []told {
 	for i, l := range legs {
 		if answers[i].err == nil {
 			answers[i] = s.hearLeg(l, ready[i])
@@ -174,60 +181,6 @@ func rolledBack(l *leg) *pgerr.Error {
 	return pgerr.New(pgerr.InternalError, "shard %q rolled its part of the transaction back", l.backend.ShardName())
 }
 
-// commitTwoPhase prepares all but one, commits that one, and then the others. See DESIGN.md.
-func (s *session) commitTwoPhase(last *leg, others []*leg) *pgerr.Error {
-	gid := s.server.newTransactionName()
-	owner := s.effectiveIdentity()
-	prepared, refused := s.prepareLegs(last, others, gid)
-	if refused == nil {
-		a := s.tellLegs([]*leg{last}, always("COMMIT"))[0]
-		if a.err != nil {
-			return s.unknownOutcome(last, prepared, gid)
-		}
-		if refused = a.refusal(last); refused == nil && a.tag != "COMMIT" {
-			refused = rolledBack(last)
-		}
-	}
-	if refused != nil {
-		s.finishPrepared(prepared, "ROLLBACK PREPARED", gid, owner)
-		return refused
-	}
-	s.finishPrepared(prepared, "COMMIT PREPARED", gid, owner)
-	return nil
-}
-
-// flushesCommit lets a commit wait until it is on disk, whatever the client has asked for: the other parts are, and if this one were lost in a
-// crash they would not be undone.
-const flushesCommit = "SELECT pg_catalog.set_config('synchronous_commit', 'on', true) WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'off'"
-
-// prepareLegs prepares all but the last, which has to be there too, and returns those that are, and why the others are not.
-func (s *session) prepareLegs(last *leg, others []*leg, gid string) (prepared []*leg, refused *pgerr.Error) {
-	legs := append([]*leg{last}, others...)
-	answers := s.tellLegs(legs, func(l *leg) string {
-		if l == last {
-			return flushesCommit
-		}
-		return "PREPARE TRANSACTION " + sqltext.QuoteLiteral(gid)
-	})
-	for i, a := range answers {
-		failure := a.refusal(legs[i])
-		switch {
-		case i == 0:
-		case a.err != nil:
-			s.server.config.Logger.Error("a shard was lost while it prepared its part of a transaction, which is rolled back; if it is prepared there, it has to be rolled back by hand",
-				"shard", legs[i].backend.ShardName(), "command", "ROLLBACK PREPARED "+sqltext.QuoteLiteral(gid))
-		case failure == nil && a.tag == "PREPARE TRANSACTION":
-			prepared = append(prepared, legs[i])
-		case failure == nil:
-			failure = rolledBack(legs[i])
-		}
-		if refused == nil {
-			refused = failure
-		}
-	}
-	return prepared, refused
-}
-
 // identity is who a backend acts as.
 type identity struct{ authorization, role string }
 
@@ -248,30 +201,6 @@ func (s *session) effectiveIdentity() identity {
 	return inside
 }
 
-// finishPrepared ends prepared transactions. A shard that does not do it keeps its part, which the client or the log is told of.
-func (s *session) finishPrepared(legs []*leg, command, gid string, owner identity) {
-	sql := command + " " + sqltext.QuoteLiteral(gid)
-	if owner != (identity{}) {
-		s.unheard = true
-		defer func() { s.unheard = false }()
-		for _, l := range legs {
-			l.pending, l.stranger = s.become(owner), true
-		}
-	}
-	for i, a := range s.tellFirmly(legs, always(sql)) {
-		failure := a.refusal(legs[i])
-		if failure == nil {
-			continue
-		}
-		name := legs[i].backend.ShardName()
-		s.server.config.Logger.Error("a prepared transaction could not be ended, and has to be by hand", "shard", name, "command", sql, "error", failure)
-		if strings.HasPrefix(command, "COMMIT") {
-			s.out = wire.AppendNotice(s.out, "WARNING", pgerr.New(pgerr.ConnectionFailure, "the transaction is committed, but its part on shard %q is still to follow", name).
-				WithDetail("It is prepared there: %s.", failure.Message).WithHint("Run there: %s", sql))
-		}
-	}
-}
-
 // become is what makes a backend act as somebody.
 func (s *session) become(who identity) script {
 	lines := script{}
@@ -282,17 +211,6 @@ func (s *session) become(who identity) script {
 		lines = append(lines, line{sql: "SET ROLE " + who.role})
 	}
 	return lines
-}
-
-func (s *session) unknownOutcome(last *leg, prepared []*leg, gid string) *pgerr.Error {
-	names := make([]string, len(prepared))
-	for i, l := range prepared {
-		names[i] = l.backend.ShardName()
-	}
-	s.server.config.Logger.Error("the outcome of a transaction is not known, and its other parts stay prepared", "decided on shard", last.backend.ShardName(), "prepared on", names, "transaction", gid)
-	return pgerr.New(pgerr.OutcomeUnknown, "the outcome of the transaction is not known").
-		WithDetail("Shard %q was lost while it committed; the parts on other shards (%s) are prepared as %q.", last.backend.ShardName(), strings.Join(names, ", "), gid).
-		WithHint("See on that shard whether it is committed, and then COMMIT PREPARED or ROLLBACK PREPARED on the others.")
 }
 
 // rollbackLegs undoes the transaction wherever it is still open.
@@ -356,9 +274,4 @@ func (s *session) keepLegSettings(legs []*leg) {
 			l.state.settings = nil
 		}
 	}
-}
-
-// newTransactionName names a transaction that is prepared; never the same twice.
-func (s *Server) newTransactionName() string {
-	return fmt.Sprintf("cleave_%s_%d", s.incarnation, s.prepared.Add(1))
 }

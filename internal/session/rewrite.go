@@ -413,7 +413,7 @@ func errInBlock(function string) *pgerr.Error {
 }
 
 // isHarmless says whether a function of the router changes nothing.
-func isHarmless(name string) bool { return name == "shard_of" || name == "version" }
+func isHarmless(name string) bool { return name == "shard_of" || name == "version" || name == "transaction_outcome" }
 
 func (s *session) callOf(v *plan.Virtual, src source) (Call, *pgerr.Error) {
 	call := Call{Function: v.Name, SearchPath: s.visiblePath, OnShard: s.onShard, Meanwhile: s.meanwhile, Notice: func(text string) { s.progress("%s", text) }}

@@ -39,6 +39,8 @@ const (
 
 // Config says how clients are served.
 type Config struct {
+	// Router is this process's ID, which the names of its transactions have. Default: made up.
+	Router string
 	// Database is the one database that there is.
 	Database string
 	// ServiceUser is the role whose password the router has, for clients of that name.
@@ -86,6 +88,9 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Mode = orDefault(c.Mode, TransactionMode)
+	if c.Router == "" {
+		c.Router = NewIncarnation()
+	}
 	c.MaxClients = orDefault(c.MaxClients, 10_000)
 	c.MaxMessage = orDefault(c.MaxMessage, 256<<20)
 	c.StartupTimeout = orDefault(c.StartupTimeout, 30*time.Second)
@@ -128,9 +133,6 @@ type Server struct {
 	paths      pathCache
 	numbers    numberings
 	refusals   atomic.Uint64
-	// incarnation is this run's name, and prepared the number of transactions that were prepared in it.
-	incarnation string
-	prepared    atomic.Uint64
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
@@ -144,7 +146,7 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}, incarnation: NewIncarnation()}
+	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}}
 	s.mockSecret = make([]byte, 32)
 	_, _ = rand.Read(s.mockSecret) // never fails
 	return s

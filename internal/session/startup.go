@@ -553,7 +553,7 @@ func Greet(router string, version func() uint64, learnt func(shardNumber int, g 
 			return refused
 		}
 		path, _ := sqltext.SplitNames(greeting.SearchPath, ',') // as the server has it, so it is a list
-		b.State = &serverState{settings: noSettings, searchPath: path, reported: maps.Clone(b.Parameters())}
+		b.State = &serverState{settings: noSettings, searchPath: path, greeting: greeting, reported: maps.Clone(b.Parameters())}
 		if learnt != nil {
 			learnt(b.Shard(), greeting)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
@@ -183,6 +184,8 @@ type serverState struct {
 	reported map[string]string
 	// searchPath is what the role has if it sets nothing.
 	searchPath []string
+	// greeting is what the shard said at the login.
+	greeting shard.Greeting
 	// user is the number of the session that used it last.
 	user uint32
 	// tainted: that session may have left something that is not tracked.

@@ -39,6 +39,18 @@ const commitsNoted = `
 	$note$;
 	COMMENT ON FUNCTION cleave.note_commit(text, integer[]) IS 'notes, in the transaction that commits it, a part of a transaction over several shards';
 
+	CREATE FUNCTION cleave.note_abort(transaction text) RETURNS void
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $note$
+	BEGIN
+		IF pg_catalog.split_part(transaction, '/', 3) OPERATOR(pg_catalog.<>) (SELECT i.number FROM cleave.identity i)::text
+			OR pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::text THEN
+			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
+		END IF;
+		INSERT INTO cleave.commits (gid, participants, decision) VALUES (transaction, '{}', 'abort') ON CONFLICT DO NOTHING;
+	END
+	$note$;
+	COMMENT ON FUNCTION cleave.note_abort(text) IS 'notes, after its part was rolled back here, that a transaction over several shards is aborted';
+
 	CREATE FUNCTION cleave.outcome_of(transaction text, OUT alive boolean, OUT decision text, OUT timeline integer)
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $outcome$
 	BEGIN
@@ -87,14 +99,15 @@ const commitsNoted = `
 	$state$;
 	COMMENT ON FUNCTION cleave.server_state() IS 'which server this is, and on which timeline';
 
-	REVOKE ALL ON FUNCTION cleave.note_commit(text, integer[]), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() FROM PUBLIC;
-	GRANT EXECUTE ON FUNCTION cleave.note_commit(text, integer[]), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() TO PUBLIC;`
+	REVOKE ALL ON FUNCTION cleave.note_commit(text, integer[]), cleave.note_abort(text), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() FROM PUBLIC;
+	GRANT EXECUTE ON FUNCTION cleave.note_commit(text, integer[]), cleave.note_abort(text), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() TO PUBLIC;`
 
 // commitFunctions are those that commitsNoted makes.
 var commitFunctions = []Object{
 	{Kind: "function", Name: "cleave.timeline()"},
 	{Kind: "function", Name: "cleave.server_state()"},
 	{Kind: "function", Name: "cleave.note_commit(pg_catalog.text,integer[])"},
+	{Kind: "function", Name: "cleave.note_abort(pg_catalog.text)"},
 	{Kind: "function", Name: "cleave.outcome_of(pg_catalog.text)"},
 	{Kind: "function", Name: "cleave.open_snapshot(pg_catalog.pg_snapshot,pg_catalog.text[])"},
 }

@@ -66,6 +66,19 @@ func ParseName(gid string) (Name, error) {
 	return n, nil
 }
 
+// PartName is the name under which a part is prepared: the transaction's, and the timeline that the part's shard was on.
+func PartName(gid string, timeline int) string { return gid + "/" + strconv.Itoa(timeline) }
+
+// splitPart takes the name of a prepared part apart.
+func splitPart(prepared string) (gid string, timeline int, err error) {
+	at := strings.LastIndexByte(prepared, '/')
+	if at < 0 {
+		return "", 0, fmt.Errorf("%q is not the name of a part of a transaction", prepared)
+	}
+	timeline, err = strconv.Atoi(prepared[at+1:])
+	return prepared[:at], timeline, err
+}
+
 // NoteSQL notes a part of the transaction, in its own local transaction.
 func NoteSQL(gid string, participants []int) string {
 	var list strings.Builder
@@ -76,6 +89,11 @@ func NoteSQL(gid string, participants []int) string {
 		list.WriteString(strconv.Itoa(number))
 	}
 	return "SELECT cleave.note_commit(" + sqltext.QuoteLiteral(gid) + ", '{" + list.String() + "}')"
+}
+
+// NoteAbortSQL notes that a transaction will never be decided, on the backend that could have decided it.
+func NoteAbortSQL(gid string) string {
+	return "SELECT cleave.note_abort(" + sqltext.QuoteLiteral(gid) + ")"
 }
 
 // OutcomeSQL asks the shard that decides; its one row goes to [ParseOutcome].

@@ -45,12 +45,14 @@ func init() { //nolint:gochecknoinits // they refer to each other by the map
 	functions = map[string]function{
 		"shard_table": shardTable, "shard_tables": shardTables, "create_distributed_table": distribute,
 		"reference_table": reference, "reference_tables": reference, "create_reference_table": reference,
-		"undistribute_table": {parameters: []string{"table_name"}, least: 1, run: undistributeTables},
-		"rollout_begin":      {parameters: []string{"name", "change", "undo", "shards"}, least: 2, run: beginRollout},
-		"rollout_next":       {parameters: []string{"name", "shard"}, least: 1, run: stepRollout((*control.Cluster).NextRollout)},
-		"rollout_finish":     {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).FinishRollout)},
-		"rollout_undo":       {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).UndoRollout)},
-		"shard_of":           {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
+		"undistribute_table":  {parameters: []string{"table_name"}, least: 1, run: undistributeTables},
+		"rollout_begin":       {parameters: []string{"name", "change", "undo", "shards"}, least: 2, run: beginRollout},
+		"rollout_next":        {parameters: []string{"name", "shard"}, least: 1, run: stepRollout((*control.Cluster).NextRollout)},
+		"rollout_finish":      {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).FinishRollout)},
+		"rollout_undo":        {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).UndoRollout)},
+		"transaction_outcome": {parameters: []string{"id"}, least: 1, run: transactionOutcome},
+		"resolve_transaction": {parameters: []string{"id", "how"}, least: 2, run: resolveTransaction},
+		"shard_of":            {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
 		"version": {run: func(_ context.Context, s *Schema, _ session.Call, _ map[string]*string, _ []*string) (string, error) {
 			return "Cleave " + s.config.Version, nil
 		}},

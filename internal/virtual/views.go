@@ -92,6 +92,13 @@ var views = map[string]view{
 		},
 		rows: rolloutRows,
 	},
+	"transactions": {
+		columns: []session.ViewColumn{
+			column("id", "text"), column("age", "interval"), column("participants", "text[]"), column("phase", "text"), column("router", "text"),
+			column("decided_on", "text"), column("prepared_on", "text[]"), column("lost_on", "text[]"), column("detail", "text"),
+		},
+		rows: transactionRows,
+	},
 	"statements": {
 		columns: []session.ViewColumn{
 			column("router", "text"), column("fingerprint", "text"), column("statement", "text"), column("calls", "int8"), column("errors", "int8"),
