@@ -129,6 +129,30 @@ func rollOut(t *testing.T, client *api.Client) {
 	}
 }
 
+// resolveTransaction decides for a transaction whose decision may be lost.
+func resolveTransaction(t *testing.T, client *api.Client, home *localpg.Server) {
+	t.Helper()
+	status := must[api.Status](t, "status")(client.Status(t.Context()))
+	gid := "cleave/" + status.Cluster[:8] + "/1/1/1/99/router/random" // of another timeline
+	conn := must[*pgx.Conn](t, "connect")(pgx.Connect(t.Context(), home.DSN("postgres")))
+	defer conn.Close(context.Background())
+	must[pgconn.CommandTag](t, "prepare")(conn.Exec(t.Context(), "BEGIN; CREATE TABLE doubtful (); PREPARE TRANSACTION '"+gid+"/1'"))
+	list := must[api.Transactions](t, "list")(client.Transactions(t.Context()))
+	if len(list.Findings) > 0 || len(list.Transactions) != 1 || list.Transactions[0].ID != gid || list.Transactions[0].Phase != "in doubt" {
+		t.Errorf("transactions are %+v", list)
+	}
+	_, err := client.ResolveTransaction(t.Context(), api.ResolveTransaction{ID: gid, How: "somehow"})
+	refusedWith(t, "an unknown way", api.CodeInvalid, err)
+	_, err = client.ResolveTransaction(t.Context(), api.ResolveTransaction{ID: "nonsense", How: "commit"})
+	refusedWith(t, "an unknown name", api.CodeInvalid, err)
+	_, err = client.ResolveTransaction(t.Context(), api.ResolveTransaction{ID: gid, How: "forget"})
+	refusedWith(t, "what is not lost", api.CodeNotFound, err)
+	must[api.TransactionResolved](t, "resolve")(client.ResolveTransaction(t.Context(), api.ResolveTransaction{ID: gid, How: "rollback"}))
+	if list := must[api.Transactions](t, "list again")(client.Transactions(t.Context())); len(list.Transactions) > 0 {
+		t.Errorf("then transactions are %+v", list)
+	}
+}
+
 // declareTables makes tables on the home shard and declares them.
 func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 	t.Helper()
@@ -146,6 +170,7 @@ func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 		t.Errorf("declared %+v", changed)
 	}
 	rollOut(t, client)
+	resolveTransaction(t, client, home)
 	must[api.TablesChanged](t, "reference")(client.DeclareTables(t.Context(), api.DeclareTables{Kind: topology.Reference, Tables: []api.TableKey{{Name: "currencies"}}}))
 	back := must[api.TablesChanged](t, "undistribute")(client.UndistributeTables(t.Context(), api.UndistributeTables{Tables: []string{"currencies"}}))
 	if table := back.Tables[0]; table.Kind != topology.Single || table.Shard != "one" {

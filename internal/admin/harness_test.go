@@ -74,9 +74,13 @@ func (f failing) ReferenceTables(context.Context, control.TablesRequest) (api.Ta
 	return api.TablesChanged{}, f.err
 }
 
-func (f failing) Transactions(context.Context) (api.Transactions, error) { return api.Transactions{}, f.err }
+func (f failing) Transactions(context.Context) (api.Transactions, error) {
+	return api.Transactions{}, f.err
+}
 
-func (f failing) ResolveTransaction(context.Context, string, string) (string, error) { return "", f.err }
+func (f failing) ResolveTransaction(context.Context, string, string) (string, error) {
+	return "", f.err
+}
 
 func (f failing) Rollouts(context.Context) ([]topology.Rollout, error) { return nil, f.err }
 

@@ -62,6 +62,7 @@ var answers = map[string]any{
 	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
 	"Table": api.Table{}, "TablesChanged": api.TablesChanged{}, "TableList": api.TableList{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
 	"Rollout": api.Rollout{}, "RolloutShard": api.RolloutShard{}, "RolloutList": api.RolloutList{}, "RolloutChanged": api.RolloutChanged{},
+	"Transaction": api.Transaction{}, "Transactions": api.Transactions{}, "ShardTransactions": api.ShardTransactions{}, "TransactionResolved": api.TransactionResolved{},
 	"Document": topology.Document{}, "ShardSpec": topology.ShardSpec{}, "InstanceSpec": topology.InstanceSpec{}, "KeyspaceSpec": topology.KeyspaceSpec{},
 	"Assignment": topology.Assignment{}, "RangeSpec": topology.RangeSpec{}, "PinSpec": topology.PinSpec{}, "CopySpec": topology.CopySpec{}, "TableSpec": topology.TableSpec{}, "MadeID": topology.MadeID{},
 }
@@ -80,6 +81,7 @@ var asked = map[string]struct {
 	"RebuildMap":         {api.RebuildMap{}, nil},
 	"BeginRollout":       {api.BeginRollout{}, []string{"name", "change"}},
 	"StepRollout":        {api.StepRollout{}, nil},
+	"ResolveTransaction": {api.ResolveTransaction{}, []string{"id", "how"}},
 	"ShardToAsk":         {topology.ShardSpec{}, []string{"primary"}},
 }
 

@@ -104,8 +104,22 @@ type ShardStatus struct {
 	// RecordedVersion is the map version at which the shard has recorded what it owns.
 	RecordedVersion uint64 `json:"recorded_version"`
 	// Connections are those that the primary allows; nothing while it was never looked at.
-	Connections   *Connections    `json:"connections,omitempty"`
-	ReplicaStatus []ReplicaStatus `json:"replica_status,omitempty"`
+	Connections *Connections `json:"connections,omitempty"`
+	// Transactions is what there is to say of transactions over several shards; nothing while it was never looked at.
+	Transactions  *ShardTransactions `json:"transactions,omitempty"`
+	ReplicaStatus []ReplicaStatus    `json:"replica_status,omitempty"`
+}
+
+// ShardTransactions is what a shard's primary says of transactions over several shards.
+type ShardTransactions struct {
+	// MaxPrepared is how many can be prepared at once, OldestPreparedSeconds how long the oldest one has been.
+	MaxPrepared           int     `json:"max_prepared"`
+	OldestPreparedSeconds float64 `json:"oldest_prepared_seconds"`
+	// Lost is of how many something is known to be lost.
+	Lost int `json:"lost"`
+	// Standbys is how many follow it now, and Synchronous says whether commits wait for one.
+	Standbys    int  `json:"standbys"`
+	Synchronous bool `json:"synchronous"`
 }
 
 // Connections are those that a shard's primary allows, and how the routers share them.

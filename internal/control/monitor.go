@@ -136,6 +136,10 @@ func (m *monitor) ask(ctx context.Context, one *instance, spec topology.ShardSpe
 	} else {
 		one.health = health
 	}
+	if first && one.up && address == spec.Primary.Address && health.MaxPrepared < health.MaxConnections {
+		m.config.Logger.Warn("max_prepared_transactions is low: transactions over several shards may fail; set it to max_connections and restart the server",
+			"shard", spec.Name, "max_prepared_transactions", health.MaxPrepared, "max_connections", health.MaxConnections)
+	}
 	if first || wasUp == one.up || errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
@@ -211,6 +215,10 @@ func (m *monitor) describe(status *api.ShardStatus) {
 		}
 		if one.health.MaxConnections > 0 {
 			status.Connections = &api.Connections{Max: one.health.MaxConnections, Reserved: one.health.ReservedConnections}
+			status.Transactions = &api.ShardTransactions{
+				MaxPrepared: one.health.MaxPrepared, OldestPreparedSeconds: one.health.OldestPrepared.Seconds(), Lost: one.health.Lost,
+				Standbys: one.health.Standbys, Synchronous: one.health.Synchronous,
+			}
 		}
 	}
 	for _, replica := range status.Replicas {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
@@ -165,10 +166,43 @@ func shardFindings(s api.ShardStatus, version uint64) []api.Finding {
 			"shard %s has %d connections for routers (max_connections %d): %d routers × pool.per_shard %d would be %d, so each is kept to %d",
 			s.Name, c.ForRouters, c.Max, c.Routers, c.PerShard, c.Routers*c.PerShard, c.Limit)
 	}
+	if t := s.Transactions; t != nil && s.Up {
+		findings = append(findings, transactionFindings(s, *t)...)
+	}
 	for _, r := range s.ReplicaStatus {
 		if !r.Up {
 			add(api.Warning, "replica_down", "Look at the server's log.", "replica %s of shard %s does not answer: %s", r.Address, s.Name, r.Error)
 		}
+	}
+	return findings
+}
+
+// doubtfulAfter is how long a part may be prepared before a status speaks of it: recovery has had its time then.
+const doubtfulAfter = 30 * time.Second
+
+// transactionFindings is what stands in the way of transactions over several shards.
+func transactionFindings(s api.ShardStatus, t api.ShardTransactions) []api.Finding {
+	var findings []api.Finding
+	add := func(severity api.Severity, code, hint, format string, args ...any) {
+		findings = append(findings, api.Finding{Severity: severity, Code: code, Shard: s.Name, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	raise := "ALTER SYSTEM SET max_prepared_transactions = '" + strconv.Itoa(s.Connections.Max) + "'; then restart the server."
+	switch {
+	case t.MaxPrepared == 0:
+		add(api.Problem, "max_prepared_transactions", raise, "shard %s has max_prepared_transactions 0: no transaction can write there and on another shard", s.Name)
+	case t.MaxPrepared < s.Connections.Max:
+		add(api.Warning, "max_prepared_transactions", raise, "shard %s has max_prepared_transactions %d, below its max_connections, %d: transactions over several shards may fail under load", s.Name, t.MaxPrepared, s.Connections.Max)
+	}
+	if (t.Standbys > 0 || len(s.Replicas) > 0) && !t.Synchronous {
+		add(api.Warning, "asynchronous_replicas", "Set synchronous_standby_names, where transactions over several shards matter; see docs/transactions.md.",
+			"shard %s has replicas and commits do not wait for them: a failover can lose its part of a transaction over several shards, or the decision", s.Name)
+	}
+	if t.OldestPreparedSeconds > doubtfulAfter.Seconds() {
+		add(api.Problem, "transaction_in_doubt", "'cleave transactions list' says what it waits for.", "a transaction over several shards has been prepared on shard %s for %.0f seconds, with its locks", s.Name, t.OldestPreparedSeconds)
+	}
+	if t.Lost > 0 {
+		add(api.Problem, "transaction_lost", "'cleave transactions list' has them. When the rows are mended: 'cleave transactions resolve TRANSACTION --forget'.",
+			"shard %s knows of %d transactions over several shards of which another shard has lost its part", s.Name, t.Lost)
 	}
 	return findings
 }

@@ -25,7 +25,9 @@ var (
 func (c *Cluster) transactions() txn.Config {
 	return txn.Config{
 		Map: c.config.Follower.Map, Logger: c.config.Logger,
-		Connect: func(ctx context.Context, spec topology.ShardSpec) (*pgx.Conn, error) { return c.config.Access.Connect(ctx, spec) },
+		Connect: func(ctx context.Context, spec topology.ShardSpec) (*pgx.Conn, error) {
+			return c.config.Access.Connect(ctx, spec)
+		},
 	}
 }
 

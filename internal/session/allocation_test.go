@@ -230,7 +230,7 @@ func answerStub(out []byte, kind byte, body []byte, status *byte) []byte {
 		default:
 			out = append(out, stubRows...)
 			if len(body) > 100 { // hello
-				out = wire.AppendDataRow(out, [][]byte{[]byte("public"), []byte("postgres"), []byte("150000"), []byte("100"), []byte("3"), []byte("1"), []byte("f")})
+				out = wire.AppendDataRow(out, [][]byte{[]byte("public"), []byte("postgres"), []byte("150000"), []byte("100"), []byte("3"), []byte("1"), []byte("f"), []byte("7"), []byte("1"), []byte("1")})
 			} else {
 				out = append(out, stubRow...)
 			}

@@ -231,6 +231,11 @@ func (s *session) isolation() (string, *pgerr.Error) {
 	if s.tx.open && !s.tx.implicit {
 		return s.rehearsedIsolation()
 	}
+	return s.defaultIsolation()
+}
+
+// defaultIsolation is the level of a transaction that does not say which.
+func (s *session) defaultIsolation() (string, *pgerr.Error) {
 	if known, found := s.isolations[s.settings]; found {
 		return known, nil
 	}

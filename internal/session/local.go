@@ -375,7 +375,7 @@ func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {
 	clear(s.temporary)
 	s.told.forget()
 	s.settings = s.base
-	s.poolMode, s.shardKey = s.firstMode, ""
+	s.poolMode, s.shardKey, s.consistent = s.firstMode, "", s.firstConsistent
 	s.contextChanged()
 	for shard := range s.pinnedShards() {
 		s.unpin(shard, "DISCARD ALL")
@@ -411,9 +411,12 @@ func (s *session) setOurs(st *plan.Statement) (done bool, tag string, refused *p
 		return false, "", inFailedTransaction
 	}
 	e := st.Settings[0]
+	if e.Name == consistentReads {
+		return true, st.Name, s.setConsistent(e)
+	}
 	if e.Name != "cleave.pool_mode" && e.Name != "cleave.shard_key" {
 		return false, "", pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.Name).
-			WithHint("The router has cleave.pool_mode and cleave.shard_key.")
+			WithHint("The router has cleave.consistent_reads, cleave.pool_mode and cleave.shard_key.")
 	}
 	if e.Local {
 		return false, "", pgerr.New(pgerr.FeatureNotSupported, "SET LOCAL is not supported for %s", e.Name).

@@ -113,6 +113,10 @@ func (s *session) showOurs(name string) string {
 	case "cleave.pool_mode":
 	case "cleave.shard_key":
 		value = s.shardKey
+	case consistentReads:
+		if value = "off"; s.wantsConsistent() {
+			value = "on"
+		}
 	default:
 		return "SHOW " + parameterSQL(name) // the server says that there is no such parameter
 	}
@@ -413,7 +417,9 @@ func errInBlock(function string) *pgerr.Error {
 }
 
 // isHarmless says whether a function of the router changes nothing.
-func isHarmless(name string) bool { return name == "shard_of" || name == "version" || name == "transaction_outcome" }
+func isHarmless(name string) bool {
+	return name == "shard_of" || name == "version" || name == "transaction_outcome"
+}
 
 func (s *session) callOf(v *plan.Virtual, src source) (Call, *pgerr.Error) {
 	call := Call{Function: v.Name, SearchPath: s.visiblePath, OnShard: s.onShard, Meanwhile: s.meanwhile, Notice: func(text string) { s.progress("%s", text) }}

@@ -23,6 +23,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/txn"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -133,6 +134,8 @@ type Server struct {
 	paths      pathCache
 	numbers    numberings
 	refusals   atomic.Uint64
+	// horizon is where the next consistent read starts to look from.
+	horizon atomic.Pointer[txn.Horizon]
 
 	mu       sync.Mutex
 	sessions map[uint32]*session

@@ -148,17 +148,19 @@ type session struct {
 	copyWrite   *copyWrite
 	fatal       *wire.Fields
 
-	params        []binding.Param // scratch
-	bindMessage   wire.Bind       // scratch
-	isAside       bool            // a question is asked that is no part of the client's transaction
-	hint          string          // the shard that a comment of the text names
-	shardKey      string          // of cleave.shard_key; empty: not set
-	hinted        string          // the last hint that was logged
-	planningAside bool            // what is planned is the body of a prepared statement
-	explaining    bool            // the unit has an EXPLAIN to which the router adds lines
-	notices       bool            // what a server notices is for the client
-	unheard       bool            // what a server reports of parameters is not for the client
-	unitBytes     int
+	params          []binding.Param // scratch
+	bindMessage     wire.Bind       // scratch
+	isAside         bool            // a question is asked that is no part of the client's transaction
+	hint            string          // the shard that a comment of the text names
+	shardKey        string          // of cleave.shard_key; empty: not set
+	consistent      bool            // cleave.consistent_reads
+	firstConsistent bool            // that the session began with
+	hinted          string          // the last hint that was logged
+	planningAside   bool            // what is planned is the body of a prepared statement
+	explaining      bool            // the unit has an EXPLAIN to which the router adds lines
+	notices         bool            // what a server notices is for the client
+	unheard         bool            // what a server reports of parameters is not for the client
+	unitBytes       int
 	// meaningPending: the unit has something in it that has not run yet, and after which names, settings or tables may be others.
 	meaningPending bool
 	preparedCount  int // by PREPARE
@@ -199,6 +201,8 @@ type transaction struct {
 	characteristics []line
 	// view is the map that all statements of the transaction use.
 	view *mapView
+	// consistent is what SET LOCAL has said of consistent reads; nil: nothing.
+	consistent *bool
 	// public: something was defined that other sessions see; shared: of which other routers have to hear at once; dropped are declared tables that are gone.
 	public  bool
 	shared  bool

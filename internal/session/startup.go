@@ -262,7 +262,7 @@ func (s *session) begin(startup wire.Startup) *pgerr.Error {
 	if refused = s.server.triggersStayOn(wanted); refused != nil {
 		return refused
 	}
-	if wanted, refused = s.takePoolMode(wanted); refused != nil { // before anything is borrowed
+	if wanted, refused = s.takeOurs(wanted); refused != nil { // before anything is borrowed
 		return refused
 	}
 	if s.defaults, refused = s.server.defaults.of(s); refused != nil {
@@ -285,10 +285,18 @@ func (s *session) begin(startup wire.Startup) *pgerr.Error {
 	return nil
 }
 
-// takePoolMode takes the one parameter that is the router's own from those that the client asked for.
-func (s *session) takePoolMode(wanted []setting) ([]setting, *pgerr.Error) {
+// takeOurs takes the parameters that are the router's own from those that the client asked for.
+func (s *session) takeOurs(wanted []setting) ([]setting, *pgerr.Error) {
 	var others []setting
 	for _, e := range wanted {
+		if e.name == consistentReads {
+			on, known := booleanOf(e.values[0])
+			if !known {
+				return nil, pgerr.New(pgerr.InvalidParameterValue, "parameter \"%s\" requires a Boolean value", e.name)
+			}
+			s.consistent, s.firstConsistent = on, on
+			continue
+		}
 		if e.name != "cleave.pool_mode" {
 			others = append(others, e)
 			continue
@@ -362,7 +370,7 @@ func startupSettings(startup wire.Startup) ([]setting, *pgerr.Error) {
 		}
 	}
 	for _, e := range wanted {
-		if isOurs(e.name) && e.name != "cleave.pool_mode" {
+		if isOurs(e.name) && e.name != "cleave.pool_mode" && e.name != consistentReads {
 			return nil, pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.name)
 		}
 	}

@@ -70,6 +70,18 @@ func (s *session) commitTwoPhase(decider *leg, others []*leg) *pgerr.Error {
 	return nil
 }
 
+// explained says in words of the transaction's what the statement that notes it failed with.
+func explained(failure *pgerr.Error) *pgerr.Error {
+	switch {
+	case failure.Code == pgerr.UniqueViolation && failure.Schema == "cleave" && failure.Table == "commits":
+		return abortedMeanwhile
+	case failure.Code == pgerr.ReadOnlyTransaction:
+		return pgerr.New(pgerr.FeatureNotSupported, "a transaction on several shards cannot be committed when it was made READ ONLY after it had written").
+			WithDetail("Each of its shards has to note that it is committed. It is rolled back.").WithHint("Leave the transaction READ WRITE.")
+	}
+	return failure
+}
+
 // prepare prepares the others, and returns those that are, and why the rest is not.
 func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 	c.s.setWorking(c.others)
@@ -87,6 +99,8 @@ func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 			prepared = append(prepared, c.others[i])
 		case failure == nil:
 			failure = rolledBack(c.others[i])
+		default:
+			failure = explained(failure)
 		}
 		if refused == nil {
 			refused = failure
@@ -109,10 +123,8 @@ func (c *commitment) decide() *pgerr.Error {
 	switch failure := a.refusal(c.decider); {
 	case a.err != nil:
 		return c.outcome()
-	case failure != nil && failure.Code == pgerr.UniqueViolation && failure.Table == "commits":
-		return abortedMeanwhile
 	case failure != nil:
-		return failure
+		return explained(failure)
 	case a.tag != "COMMIT":
 		return rolledBack(c.decider)
 	}

@@ -141,6 +141,9 @@ func (s *session) sync() error {
 // flush runs what the unit has so far and tells the client all of it.
 func (s *session) flush() error {
 	defer s.clearUnit()
+	if refused := s.openIfConsistent(); refused != nil {
+		return s.failUnit(refused)
+	}
 	if len(s.spreadTo) > 0 {
 		return s.flushSpread()
 	}

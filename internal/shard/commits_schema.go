@@ -27,9 +27,12 @@ const commitsNoted = `
 	CREATE FUNCTION cleave.note_commit(transaction text, members integer[]) RETURNS void
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $note$
 	BEGIN
-		IF pg_catalog.split_part(transaction, '/', 3) OPERATOR(pg_catalog.=) (SELECT i.number FROM cleave.identity i)::text
-			AND pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::text THEN
-			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
+		IF pg_catalog.split_part(transaction, '/', 3) OPERATOR(pg_catalog.=) (SELECT i.number FROM cleave.identity i)::text THEN
+			IF pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::text THEN
+				RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
+			END IF;
+			-- A reader that finds no moment between decisions takes it for one.
+			PERFORM pg_catalog.pg_advisory_xact_lock_shared(1668048225, 1);
 		END IF;
 		IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local', 'remote_write']) THEN
 			PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);

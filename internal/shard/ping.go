@@ -24,6 +24,15 @@ type Health struct {
 	ReplayLag time.Duration
 	// DeclarationPrepared: a declaration of tables has a prepared transaction here.
 	DeclarationPrepared bool
+	// MaxPrepared is how many transactions can be prepared at once.
+	MaxPrepared int
+	// OldestPrepared is how long the oldest part of a transaction over several shards has been prepared here; 0: there is none.
+	OldestPrepared time.Duration
+	// Standbys is how many follow, and Synchronous says whether a commit waits for one.
+	Standbys    int
+	Synchronous bool
+	// Lost is of how many transactions over several shards something is known to be lost.
+	Lost int
 }
 
 // Ping takes a cheap look at an instance, a primary or a replica.
@@ -34,10 +43,20 @@ func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
 		       pg_is_in_recovery(), pg_is_in_recovery() AND EXISTS (SELECT FROM pg_stat_wal_receiver),
 		       CASE WHEN pg_is_in_recovery() AND pg_last_wal_receive_lsn() > pg_last_wal_replay_lsn()
 		            THEN greatest(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float8 ELSE 0 END,
-		       EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, $1))`
+		       EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, $1)),
+		       current_setting('max_prepared_transactions')::int,
+		       coalesce((SELECT extract(epoch FROM clock_timestamp() - min(prepared)) FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, 'cleave/')), 0)::float8,
+		       (SELECT count(*) FROM pg_stat_replication r WHERE NOT EXISTS (SELECT FROM pg_replication_slots l WHERE l.active_pid = r.pid AND l.slot_type = 'logical')),
+		       current_setting('synchronous_standby_names') <> ''`
 	var h Health
 	var lag *float64 // nothing has been replayed since the replica's start
-	if err := conn.QueryRow(ctx, query, declarationPrefix).Scan(&h.ServerVersion, &h.MaxConnections, &h.ReservedConnections, &h.InRecovery, &h.Receiving, &lag, &h.DeclarationPrepared); err != nil {
+	var prepared float64
+	if err := conn.QueryRow(ctx, query, declarationPrefix).Scan(&h.ServerVersion, &h.MaxConnections, &h.ReservedConnections, &h.InRecovery, &h.Receiving, &lag, &h.DeclarationPrepared,
+		&h.MaxPrepared, &prepared, &h.Standbys, &h.Synchronous); err != nil {
+		return Health{}, fmt.Errorf("ping: %w", err)
+	}
+	h.OldestPrepared = time.Duration(prepared * float64(time.Second))
+	if err := conn.QueryRow(ctx, "SELECT count(*) FROM cleave.commits WHERE lost IS NOT NULL").Scan(&h.Lost); err != nil && !notThere(err) {
 		return Health{}, fmt.Errorf("ping: %w", err)
 	}
 	if lag != nil {

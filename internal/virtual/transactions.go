@@ -52,7 +52,7 @@ func (s *Schema) mustBeSuperuser(ctx context.Context, call session.Call) error {
 	}
 	var super bool
 	err := call.OnShard(m.Home().Number(), func(ask shard.Asker) error {
-		rows, err := ask(ctx, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = " + sqltext.QuoteLiteral(call.Role))
+		rows, err := ask(ctx, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = "+sqltext.QuoteLiteral(call.Role))
 		super = err == nil && len(rows) == 1 && len(rows[0]) == 1 && rows[0][0] == "t"
 		return err
 	})

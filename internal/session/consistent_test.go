@@ -1,0 +1,199 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// TestConsistentReadsAnswerAsBefore: with snapshots opened on all shards at once, a transaction does what it would do without.
+func TestConsistentReadsAnswerAsBefore(t *testing.T) {
+	w := newWorld(t, worldConfig{shards: 3})
+	a, b, c := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
+	read := func(id string) string { return "SELECT * FROM orders WHERE id = " + id }
+	insert := func(id string) string { return "INSERT INTO orders VALUES (" + id + ", 'x')" }
+	const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+	for name, steps := range map[string][]step{
+		"reads":                     texts(insert(a), insert(b), begin, read(a), read(b), read(c), "SELECT * FROM orders", "SHOW transaction_isolation", "COMMIT"),
+		"reads of another first":    texts(insert(c), begin, read(c), read(a), "COMMIT"),
+		"writes":                    texts(begin, insert(a), insert(c), read(a), "COMMIT", read(a), read(c)),
+		"writes alone":              texts(begin, insert(b), "COMMIT", read(b)),
+		"rolled back":               texts(begin, insert(a), insert(c), "ROLLBACK", read(a), read(c)),
+		"an error":                  texts(begin, insert(a), "SELECT 1/0", read(b), "COMMIT", read(a)),
+		"an error at first":         texts(begin, "SELECT 1/0", read(b), "ROLLBACK", read(a)),
+		"savepoints":                texts(begin, "SAVEPOINT s", insert(a), "ROLLBACK TO s", insert(b), "SAVEPOINT q", insert(c), "RELEASE q", "COMMIT", read(a), read(b), read(c)),
+		"settings before":           texts(begin, "SET LOCAL TimeZone = 'Asia/Tokyo'", read(b), "SHOW TimeZone", "COMMIT", "SHOW TimeZone"),
+		"read only":                 texts(begin+" READ ONLY", read(a), insert(b), "ROLLBACK", begin+", READ ONLY, DEFERRABLE", read(a), "COMMIT"),
+		"by SET TRANSACTION":        texts("BEGIN", "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", read(a), insert(b), "COMMIT", read(b)),
+		"by default":                texts("SET default_transaction_isolation = 'repeatable read'", "BEGIN", read(a), insert(b), "COMMIT", read(b), "SELECT * FROM orders", "RESET default_transaction_isolation"),
+		"chained":                   texts(begin, insert(a), "COMMIT AND CHAIN", read(a), insert(b), "SHOW transaction_isolation", "ROLLBACK", read(b)),
+		"without a transaction":     texts(insert(a), insert(b), "SELECT * FROM orders", "SELECT note FROM orders WHERE id IN ("+a+", "+b+")"),
+		"a failed one without":      texts(insert(a), insert(b), "SELECT 1/(id - id) FROM orders", "SELECT * FROM orders"),
+		"read committed":            texts("BEGIN", read(a), insert(b), read(b), "COMMIT", read(b)),
+		"the home shard":            texts(begin, "SELECT * FROM undeclared", "INSERT INTO undeclared VALUES (1, 'x')", insert(b), "COMMIT", "SELECT * FROM undeclared"),
+		"a text":                    texts(begin+"; "+insert(a)+"; "+insert(b)+"; COMMIT", read(a), read(b)),
+		"begun in a text":           texts(begin+"; SELECT 1", read(a), insert(b), "COMMIT", read(b)),
+		"nothing in it":             texts(begin, "COMMIT", begin, "ROLLBACK"),
+		"a prepared statement":      {query("PREPARE p(bigint) AS SELECT * FROM orders WHERE id = $1"), query(insert(b)), query(begin), query("EXECUTE p(" + b + ")"), query("EXECUTE p(" + a + ")"), query("COMMIT")},
+		"a pipeline":                {query(insert(b)), sent(pipeline(unnamed(begin), unnamed("SELECT * FROM orders WHERE id = $1", b), unnamed("SELECT * FROM orders WHERE id = $1", a), unnamed("COMMIT"), sync1)...)},
+		"the extended protocol":     {query(insert(b)), query(begin), sent(pipeline(unnamed("SELECT * FROM orders WHERE id = $1", b), sync1)...), sent(pipeline(unnamed("SELECT * FROM orders"), sync1)...), query("COMMIT")},
+		"the extended one, without": {query(insert(b)), query(insert(a)), sent(pipeline(unnamed("SELECT * FROM orders"), sync1)...), query(read(a))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.empty(t)
+			on := append(texts("SET cleave.consistent_reads = on"), steps...)
+			w.sameButOrder(t, on...)
+			w.nothingPrepared(t)
+			w.settled(t)
+		})
+	}
+}
+
+func TestSettingConsistentReads(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	client := dialRaw(t, w.address, nil)
+	shows := func(want string) {
+		t.Helper()
+		if said := client.query("SHOW cleave.consistent_reads"); !slices.Contains(said, `row "`+want+`"`) {
+			t.Errorf("want %s, shown is %q", want, said)
+		}
+	}
+	shows("off")
+	for value, want := range map[string]string{"on": "on", "'f'": "off", "TRUE": "on", "0": "off", "yes": "on", "DEFAULT": "off"} {
+		client.query("SET cleave.consistent_reads = " + value)
+		shows(want)
+	}
+	wantCodes(t, client.query("SET cleave.consistent_reads = maybe"), "22023", "ready I")
+	for _, sql := range []string{"BEGIN", "SET LOCAL cleave.consistent_reads = on"} {
+		client.query(sql)
+	}
+	shows("on")
+	client.query("COMMIT")
+	shows("off")
+	client.query("SET cleave.consistent_reads = on")
+	client.query("DISCARD ALL")
+	shows("off")
+	client = dialRaw(t, w.address, map[string]string{"options": "-c cleave.consistent_reads=on"})
+	shows("on")
+	client.query("SET cleave.consistent_reads = off")
+	client.query("DISCARD ALL")
+	shows("on")
+}
+
+// TestHalfOfATransactionIsNotShown: it is decided on one shard and prepared on another, and stays so because somebody died.
+func TestHalfOfATransactionIsNotShown(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	a, b := w.key(t, 1, 0), w.key(t, 2, 0)
+	first, second := w.onShard(t, 1), w.onShard(t, 2)
+	client := w.client(t)
+	execute(t, client, "INSERT INTO orders VALUES ($1, 'old'), ($2, 'old')", a, b)
+	execute(t, client, "SET cleave.consistent_reads = on")
+	notes := func() string {
+		rows, err := client.Query(t.Context(), "SELECT note FROM orders")
+		if err != nil {
+			return err.Error()
+		}
+		all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err.Error()
+		}
+		return strings.Join(all, " ")
+	}
+	if got := notes(); got != "old old" {
+		t.Fatalf("at first there is %q", got)
+	}
+	// The parts as a router would leave them that died when one had decided.
+	gid := fmt.Sprintf("cleave/%s/1/%d/1/1/router/random", clusterID[:8], first.PgConn().PID())
+	note := "SELECT cleave.note_commit('" + gid + "', '{1,2}')"
+	execute(t, second, "SET cleave.router = 'by hand'")
+	execute(t, first, "SET cleave.router = 'by hand'")
+	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", b), note, "PREPARE TRANSACTION '" + gid + "/1'"} {
+		execute(t, second, sql)
+	}
+	if got := notes(); got != "old old" {
+		t.Errorf("before the decision there is %q", got)
+	}
+	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", a), note, "COMMIT"} {
+		execute(t, first, sql)
+	}
+	read := make(chan string)
+	go func() { read <- notes() }()
+	time.Sleep(300 * time.Millisecond)
+	execute(t, second, "COMMIT PREPARED '"+gid+"/1'")
+	if got := <-read; got != "new new" {
+		t.Errorf("a reader that came in between saw %q", got)
+	}
+	w.nothingPrepared(t)
+}
+
+// TestSumsAreRightWhileMoneyMoves: many transfers between shards, many readers, one sum.
+func TestSumsAreRightWhileMoneyMoves(t *testing.T) {
+	const accounts, balance, reads, writers = 24, 100, 300, 6
+	w := newWorld(t, worldConfig{shards: 3, noPlain: true, setUp: []string{"CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL)"}, tables: []topology.TableSpec{{Name: "public.accounts", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}}})
+	setup := w.client(t)
+	for id := range accounts {
+		execute(t, setup, "INSERT INTO accounts VALUES ($1, $2)", id, balance)
+	}
+	stop := make(chan struct{})
+	var working sync.WaitGroup
+	for n := range writers {
+		conn := w.client(t)
+		working.Go(func() {
+			for i := n; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				from, to := (i*7+n)%accounts, (i*11+3*n+1)%accounts
+				if from == to {
+					continue
+				}
+				low, high := min(from, to), max(from, to)
+				sql := fmt.Sprintf("BEGIN; UPDATE accounts SET balance = balance - 1 WHERE id = %d; UPDATE accounts SET balance = balance + 1 WHERE id = %d; COMMIT", low, high)
+				if _, err := conn.Exec(t.Context(), sql); err != nil {
+					t.Errorf("a transfer: %v", err)
+					return
+				}
+			}
+		})
+	}
+	reader := w.client(t)
+	execute(t, reader, "SET cleave.consistent_reads = on")
+	sum := func(rows pgx.Rows, err error) (total int) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		balances, err := pgx.CollectRows(rows, pgx.RowTo[int])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range balances {
+			total += b
+		}
+		return total
+	}
+	for range reads {
+		if got := sum(reader.Query(t.Context(), "SELECT balance FROM accounts")); got != accounts*balance {
+			t.Fatalf("the sum is %d", got)
+		}
+		execute(t, reader, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+		for range 2 {
+			if got := sum(reader.Query(t.Context(), "SELECT balance FROM accounts")); got != accounts*balance {
+				t.Fatalf("the sum in a transaction is %d", got)
+			}
+		}
+		execute(t, reader, "COMMIT")
+	}
+	close(stop)
+	working.Wait()
+	w.nothingPrepared(t)
+}

@@ -1,0 +1,218 @@
+package txn
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/sqltext"
+)
+
+// Horizon is a snapshot of every shard that were found to fit together: DESIGN.md, "Consistent reads". It never changes.
+type Horizon struct {
+	at        time.Time
+	snapshots map[int]snapshot
+	// named are the transactions that the snapshots may not fit together on.
+	named []string
+}
+
+// snapshot is one of a shard: of which server and timeline, and what PostgreSQL says it sees.
+type snapshot struct{ system, timeline, text string }
+
+func parseSnapshot(text string) (snapshot, error) {
+	parts := strings.SplitN(text, "/", 3)
+	if len(parts) != 3 {
+		return snapshot{}, fmt.Errorf("%q is not a snapshot", text)
+	}
+	return snapshot{parts[0], parts[1], parts[2]}, nil
+}
+
+// horizonAge is how long a horizon is used: what has been committed since has to be looked at one by one.
+const horizonAge = 3 * time.Second
+
+// Covers says whether an opening on these shards can start from it.
+func (h *Horizon) Covers(shards []int) bool {
+	if h == nil || time.Since(h.at) > horizonAge || wallAge(h.at) > horizonAge {
+		return false
+	}
+	for _, number := range shards {
+		if _, has := h.snapshots[number]; !has {
+			return false
+		}
+	}
+	return true
+}
+
+// wallAge is how long ago it was by the clock on the wall, which goes on while the machine sleeps.
+func wallAge(at time.Time) time.Duration { return time.Now().Round(0).Sub(at.Round(0)) }
+
+// HorizonSQL is the first of the two questions that a horizon is made of, to each shard. Its one row goes to [NewHorizon].
+const HorizonSQL = "SELECT cleave.server_state() || pg_catalog.pg_current_snapshot()::text"
+
+// PreparedSQL is the second one, when all shards have answered the first. Its rows go there too.
+func PreparedSQL(cluster string) string {
+	return "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database OPERATOR(pg_catalog.=) pg_catalog.current_database() AND pg_catalog.starts_with(gid, " + sqltext.QuoteLiteral(Prefix(cluster)) + ")"
+}
+
+// NewHorizon makes a horizon of the answers: a snapshot of each shard, and the names of all that was prepared afterwards.
+func NewHorizon(snapshots map[int]string, prepared []string) (*Horizon, error) {
+	h := &Horizon{at: time.Now(), snapshots: map[int]snapshot{}}
+	for number, text := range snapshots {
+		s, err := parseSnapshot(text)
+		if err != nil {
+			return nil, err
+		}
+		h.snapshots[number] = s
+	}
+	for _, name := range prepared {
+		if gid, _, err := splitPart(name); err == nil {
+			h.named = append(h.named, gid)
+		}
+	}
+	slices.Sort(h.named)
+	h.named = slices.Compact(h.named)
+	return h, nil
+}
+
+// Opening is the opening of a snapshot on several shards that fit together. It is for one goroutine.
+type Opening struct {
+	horizon *Horizon
+	began   time.Time
+	shards  map[int]*opened
+}
+
+// opened is one shard's.
+type opened struct {
+	snapshot snapshot
+	sees     map[string]bool
+	news     map[string][]int // participants by gid
+}
+
+// openingValid is how long an opening may take; clean-up waits for longer before it deletes anything.
+const openingValid = 10 * time.Second
+
+// ErrStale says that a shard is not what it was when the horizon was taken, or that the opening took too long: begin again, with another horizon.
+var ErrStale = errors.New("the snapshots are too old")
+
+// NewOpening returns an opening that starts from a horizon.
+func NewOpening(h *Horizon) *Opening {
+	return &Opening{horizon: h, began: time.Now(), shards: map[int]*opened{}}
+}
+
+// SQL is the first statement of the transaction on a shard. Its rows go to [Opening.Opened].
+func (o *Opening) SQL(number int) string {
+	return "SELECT taken, gid, participants FROM cleave.open_snapshot(" + sqltext.QuoteLiteral(o.horizon.snapshots[number].text) + "::pg_catalog.pg_snapshot, " + namesSQL(o.horizon.named) + ")"
+}
+
+func namesSQL(gids []string) string {
+	quoted := make([]string, len(gids))
+	for i, gid := range gids {
+		quoted[i] = sqltext.QuoteLiteral(gid)
+	}
+	return "ARRAY[" + strings.Join(quoted, ", ") + "]::pg_catalog.text[]"
+}
+
+// Opened notes what a shard has answered, whose snapshot, if it had one, is given up.
+func (o *Opening) Opened(number int, rows [][]string) error {
+	one := &opened{sees: map[string]bool{}, news: map[string][]int{}}
+	for i, row := range rows {
+		if len(row) != 3 {
+			return fmt.Errorf("a shard has answered with %d columns", len(row))
+		}
+		if i == 0 {
+			var err error
+			if one.snapshot, err = parseSnapshot(row[0]); err != nil {
+				return err
+			}
+			continue
+		}
+		members, err := parseNumbers(row[2])
+		if err != nil {
+			return err
+		}
+		one.news[row[1]], one.sees[row[1]] = members, true
+	}
+	if from := o.horizon.snapshots[number]; one.snapshot.text == "" || one.snapshot.system != from.system || one.snapshot.timeline != from.timeline {
+		return ErrStale
+	}
+	o.shards[number] = one
+	return nil
+}
+
+// parseNumbers reads an array of integers.
+func parseNumbers(text string) ([]int, error) {
+	var numbers []int
+	for part := range strings.SplitSeq(strings.Trim(text, "{}"), ",") {
+		if part == "" {
+			continue
+		}
+		number, err := strconv.Atoi(part)
+		if err != nil {
+			return nil, err
+		}
+		numbers = append(numbers, number)
+	}
+	return numbers, nil
+}
+
+// Missing returns, by shard, the transactions that another shard sees and of which it is not known that this one does.
+func (o *Opening) Missing() map[int][]string {
+	missing := map[int]map[string]bool{}
+	for _, one := range o.shards {
+		for gid, members := range one.news {
+			for _, number := range members {
+				other := o.shards[number]
+				if other == nil || other.sees[gid] {
+					continue
+				}
+				if missing[number] == nil {
+					missing[number] = map[string]bool{}
+				}
+				missing[number][gid] = true
+			}
+		}
+	}
+	lists := map[int][]string{}
+	for number, gids := range missing {
+		lists[number] = slices.Sorted(maps.Keys(gids))
+	}
+	return lists
+}
+
+// SeesSQL asks a shard, in the transaction that was opened there, which of some transactions it sees. Its rows go to [Opening.Sees].
+func SeesSQL(gids []string) string {
+	return "SELECT gid FROM cleave.open_snapshot(NULL, " + namesSQL(gids) + ") WHERE gid IS NOT NULL"
+}
+
+// Sees notes the answer.
+func (o *Opening) Sees(number int, rows [][]string) {
+	for _, row := range rows {
+		o.shards[number].sees[row[0]] = true
+	}
+}
+
+// Horizon returns what the next opening can start from, when nothing is missing; or [ErrStale].
+func (o *Opening) Horizon() (*Horizon, error) {
+	if time.Since(o.began) > openingValid || wallAge(o.began) > openingValid {
+		return nil, ErrStale
+	}
+	h := &Horizon{at: o.began, snapshots: map[int]snapshot{}}
+	for number, one := range o.shards {
+		h.snapshots[number] = one.snapshot
+	}
+	return h, nil
+}
+
+// barrierKeys are those of the lock that decisions share, and that a reader takes alone if it finds no moment between them.
+const barrierKeys = "1668048225, 1"
+
+// BarrierSQL keeps decisions on a shard waiting, until [BarrierEndSQL]; for a tenth of a second it waits for those under way.
+const (
+	BarrierSQL = "SELECT pg_catalog.set_config('lock_timeout', '100ms', true), pg_catalog.pg_advisory_lock(" + barrierKeys + ")"
+	// BarrierEndSQL ends that.
+	BarrierEndSQL = "SELECT pg_catalog.pg_advisory_unlock(" + barrierKeys + ")"
+)
