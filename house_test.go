@@ -177,8 +177,15 @@ var importRules = []importRule{
 		within: "internal/handover", may: []string{external}, because: "it hands sockets over, whatever listens on them",
 	},
 	{
+		within: "internal/failpoint", because: "a place where a test lets a process die is anywhere, so it may depend on nobody",
+	},
+	{
+		within: "internal/txn", may: []string{"internal/failpoint", "internal/pgerr", "internal/sqltext", "internal/topology", external},
+		because: "what was decided is on the shards: neither the store nor a router's memory has a say in it",
+	},
+	{
 		within: "internal/session", may: []string{
-			"internal/auth", "internal/binding", "internal/catalog", "internal/copydata", "internal/facts", "internal/observe", "internal/pgerr", "internal/plan",
+			"internal/auth", "internal/binding", "internal/catalog", "internal/copydata", "internal/facts", "internal/failpoint", "internal/observe", "internal/txn", "internal/pgerr", "internal/plan",
 			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/wire", "idgen", "placement", external,
 		},
 		because: "a client's statements go on while etcd is away: nothing of the store or of the control plane may be on their way",

@@ -41,7 +41,9 @@ func newTransactionList(c *connection) *cobra.Command {
 			if err := out.check(); err != nil {
 				return err
 			}
-			list, err := ask(cmd, c, "asking all shards", func(ctx context.Context, client *api.Client) (api.Transactions, error) { return client.Transactions(ctx) })
+			list, err := ask(cmd, c, "asking all shards", func(ctx context.Context, client *api.Client) (api.Transactions, error) {
+				return client.Transactions(ctx)
+			})
 			if err != nil {
 				return err
 			}

@@ -64,11 +64,11 @@ func (s *session) openIfConsistent() *pgerr.Error {
 
 // levelAhead is the isolation level of a transaction that no shard has heard of. What it has said of the level itself is plain to see.
 func (s *session) levelAhead() (string, *pgerr.Error) {
-	said := strings.ToLower(s.tx.begin)
+	lines := []string{s.tx.begin}
 	for _, l := range s.tx.script {
-		said += "; " + strings.ToLower(l.sql)
+		lines = append(lines, l.sql)
 	}
-	if strings.Contains(said, "isolation") {
+	if said := strings.ToLower(strings.Join(lines, "; ")); strings.Contains(said, "isolation") {
 		if words := strings.Join(strings.Fields(said), " "); strings.Count(words, "isolation") == 1 && strings.Contains(words, "isolation level repeatable read") {
 			return "repeatable read", nil
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -111,7 +112,7 @@ func (s *sweep) page(ctx context.Context, after uint64, decisions bool) ([]row, 
 		WHERE c.xid > $1::text::xid8 AND c.decision = 'commit' AND c.lost IS NULL AND c.at < clock_timestamp() - make_interval(secs => $2)
 		      AND (split_part(c.gid, '/', 3) = $3) = $4 AND c.gid NOT IN (SELECT unnest(w.gids) FROM cleave.sweeps w)
 		ORDER BY c.xid LIMIT $5`
-	rows, err := s.decider.conn.Query(ctx, query, fmt.Sprint(after), retention.Seconds(), fmt.Sprint(s.decider.shard.Number()), decisions, sweepBatch)
+	rows, err := s.decider.conn.Query(ctx, query, strconv.FormatUint(after, 10), retention.Seconds(), strconv.Itoa(s.decider.shard.Number()), decisions, sweepBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +225,7 @@ func (s *sweep) lost(ctx context.Context, one row, numbers []int) error {
 	}
 	names := make([]string, len(numbers))
 	for i, number := range numbers {
-		names[i] = fmt.Sprint(number)
+		names[i] = strconv.Itoa(number)
 		if look := s.looks[number]; look != nil {
 			names[i] = look.shard.Name()
 		}

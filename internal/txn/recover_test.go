@@ -1,0 +1,299 @@
+package txn
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestRecovery leaves a transaction as the lines of the crash table do, and looks what becomes of it.
+func TestRecovery(t *testing.T) {
+	w := newWorld(t, 3)
+	id := 0
+	begin := func(t *testing.T) *transfer {
+		t.Helper()
+		id++
+		return w.begin(t, id, 1, 2, 3)
+	}
+	t.Run("C2, some are prepared", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2).die(t)
+		if phase := tr.phase(t); phase != Abandoned {
+			t.Errorf("it is %q", phase)
+		}
+		w.round(t)
+		tr.committed(t, false)
+	})
+	t.Run("C3, all are prepared", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3).die(t)
+		w.round(t)
+		tr.committed(t, false)
+		if outcome, err := OutcomeOf(t.Context(), w.config(), tr.gid); err != nil || outcome != RolledBack {
+			t.Errorf("the outcome is %q, %v", outcome, err)
+		}
+	})
+	t.Run("C5, decided", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3).decide(t).die(t)
+		if phase := tr.phase(t); phase != Committing {
+			t.Errorf("it is %q", phase)
+		}
+		w.round(t)
+		tr.committed(t, true)
+		if outcome, err := OutcomeOf(t.Context(), w.config(), tr.gid); err != nil || outcome != Committed {
+			t.Errorf("the outcome is %q, %v", outcome, err)
+		}
+	})
+	t.Run("C6, one of the others is committed", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3).decide(t).finish(t, 2).die(t)
+		w.round(t)
+		tr.committed(t, true)
+	})
+	t.Run("while the router is at it", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3)
+		w.round(t)
+		if !tr.prepared(t, 2) || !tr.prepared(t, 3) || tr.phase(t) != Preparing {
+			t.Errorf("it is %q", tr.phase(t))
+		}
+		tr.decide(t)
+		w.round(t)
+		if !tr.prepared(t, 2) {
+			t.Error("the router was not waited for")
+		}
+		tr.finish(t, 2, 3).committed(t, true)
+	})
+	t.Run("C12, the router sleeps before it decides", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3)
+		set(t, &overdue, time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+		w.round(t)
+		if _, err := tr.decider.Exec(t.Context(), NoteSQL(tr.gid, tr.members)); err == nil {
+			t.Error("it could decide when it woke up")
+		}
+		tr.committed(t, false)
+	})
+	t.Run("C13, it sleeps when it has decided", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3).decide(t)
+		set(t, &courtesy, 0)
+		w.round(t)
+		tr.committed(t, true)
+	})
+	t.Run("it decides while the abort row is written", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3)
+		execute(t, tr.decider, NoteSQL(tr.gid, tr.members))
+		set(t, &overdue, time.Millisecond)
+		set(t, &courtesy, 0)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.round(t)
+		}()
+		eventually(t, "recovery waits for the row", func() bool {
+			return one[bool](t, w.conns[0], "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO cleave.commits%')")
+		})
+		execute(t, tr.decider, "COMMIT")
+		<-done
+		w.round(t)
+		tr.committed(t, true)
+	})
+	t.Run("the row stays uncommitted", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3)
+		execute(t, tr.decider, NoteSQL(tr.gid, tr.members))
+		set(t, &overdue, time.Millisecond)
+		w.round(t)
+		if !tr.prepared(t, 2) || !tr.prepared(t, 3) {
+			t.Error("it was rolled back, and could still be decided")
+		}
+		execute(t, tr.decider, "COMMIT")
+		tr.finish(t, 2, 3).committed(t, true)
+	})
+	t.Run("L2, the abort row is written and nothing else done", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3)
+		if _, err := writeAbort(t.Context(), w.conns[0], tr.gid); err != nil {
+			t.Fatal(err)
+		}
+		if phase := tr.phase(t); phase != RollingBack {
+			t.Errorf("it is %q", phase)
+		}
+		w.round(t)
+		tr.committed(t, false)
+	})
+	t.Run("the router notes that it gives up", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3)
+		execute(t, tr.decider, "ROLLBACK", NoteAbortSQL(tr.gid))
+		w.round(t)
+		tr.committed(t, false)
+	})
+	t.Run("C19, all servers crash", func(t *testing.T) {
+		undecided, decided := begin(t).prepare(t, 2, 3), begin(t).prepare(t, 2, 3).decide(t)
+		for i, server := range w.servers {
+			if err := server.Crash(); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.conns[i] = w.on(t, i+1)
+		}
+		w.round(t)
+		undecided.committed(t, false)
+		decided.committed(t, true)
+	})
+	t.Run("the shard that decides is away", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2, 3).decide(t)
+		if err := w.servers[0].Crash(); err != nil {
+			t.Fatal(err)
+		}
+		w.round(t)
+		if !tr.prepared(t, 2) || tr.phase(t) != Waiting {
+			t.Errorf("it is %q", tr.phase(t))
+		}
+		if err := w.servers[0].Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.conns[0] = w.on(t, 1)
+		w.round(t)
+		tr.committed(t, true)
+	})
+}
+
+// TestRecoveryAsOthers: a prepared transaction can be ended by its owner and by superusers alone.
+func TestRecoveryAsOthers(t *testing.T) {
+	w := newWorld(t, 2)
+	for _, conn := range w.conns {
+		execute(t, conn, "CREATE ROLE control LOGIN", "CREATE ROLE member LOGIN", "CREATE ROLE stranger LOGIN", "GRANT member TO control", "GRANT ALL ON public.things TO member, stranger",
+			"GRANT USAGE ON SCHEMA cleave TO control", "GRANT ALL ON ALL TABLES IN SCHEMA cleave TO control")
+	}
+	config := w.config()
+	connect := config.Connect
+	prepareAs := func(role string, id int) *transfer {
+		tr := w.begin(t, id, 1, 2)
+		conn := w.on(t, 2)
+		execute(t, conn, "SET ROLE "+role, "BEGIN", fmt.Sprintf("INSERT INTO public.things VALUES (%d)", id), NoteSQL(tr.gid, tr.members), "PREPARE TRANSACTION '"+PartName(tr.gid, 1)+"'")
+		return tr.decide(t).die(t)
+	}
+	ours, others := prepareAs("member", 1), prepareAs("stranger", 2)
+	config.Connect = asRole(connect, "control")
+	r := NewRecovery(config)
+	defer r.Close()
+	if err := r.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ours.committed(t, true)
+	if !others.prepared(t, 2) {
+		t.Error("a role that is not a member has ended it")
+	}
+	execute(t, w.conns[1], "GRANT stranger TO control")
+	if err := r.Round(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	others.committed(t, true)
+	if role := one[string](t, r.conns[2].conn, "SELECT current_user::text"); role != "control" {
+		t.Errorf("afterwards the control plane is %s", role)
+	}
+}
+
+// TestPromotedAndRestored: what was lost with a failover is not guessed.
+func TestPromotedAndRestored(t *testing.T) {
+	t.Run("C14 and C15, the shard that decides", func(t *testing.T) {
+		w := newWorld(t, 2)
+		replica := followed(t, w, 1)
+		decided, undecided := w.begin(t, 1, 1, 2).prepare(t, 2).decide(t), w.begin(t, 2, 1, 2).prepare(t, 2)
+		caughtUp(t, w, 1)
+		promote(t, w, 1, replica)
+		w.round(t)
+		decided.committed(t, true)
+		if !undecided.prepared(t, 2) || undecided.phase(t) != InDoubt {
+			t.Fatalf("what was not decided is %q", undecided.phase(t))
+		}
+		if _, err := Resolve(t.Context(), w.config(), undecided.gid, ByRollback); err != nil {
+			t.Fatal(err)
+		}
+		undecided.committed(t, false)
+	})
+	t.Run("C16, it has lost the decision", func(t *testing.T) {
+		w := newWorld(t, 3)
+		replica := followed(t, w, 1)
+		caughtUp(t, w, 1)
+		cutOff(t, replica)
+		tr := w.begin(t, 1, 1, 2, 3).prepare(t, 2, 3).decide(t).finish(t, 2)
+		promote(t, w, 1, replica)
+		w.round(t)
+		if !tr.prepared(t, 3) || tr.phase(t) != InDoubt {
+			t.Errorf("it is %q", tr.phase(t))
+		}
+		set(t, &retention, 0)
+		w.sweep(t)
+		if lost := one[[]int](t, w.conns[1], "SELECT lost FROM cleave.commits WHERE gid = $1", tr.gid); len(lost) != 1 || lost[0] != 1 {
+			t.Errorf("what is noted as lost is %v", lost)
+		}
+		if _, err := Resolve(t.Context(), w.config(), tr.gid, ByCommit); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Resolve(t.Context(), w.config(), tr.gid, ByForget); err != nil {
+			t.Fatal(err)
+		}
+		w.sweep(t) // the other one's mark has lost its decision too
+		if _, err := Resolve(t.Context(), w.config(), tr.gid, ByForget); err != nil {
+			t.Fatal(err)
+		}
+		if rows := tr.rows(t); rows != 0 {
+			t.Errorf("%d rows are left", rows)
+		}
+	})
+	t.Run("C17 and C18, another shard", func(t *testing.T) {
+		w := newWorld(t, 2)
+		replica := followed(t, w, 2)
+		kept := w.begin(t, 1, 1, 2).prepare(t, 2).decide(t)
+		abandoned := w.begin(t, 2, 1, 2).prepare(t, 2).die(t)
+		caughtUp(t, w, 2)
+		cutOff(t, replica)
+		lost := w.begin(t, 3, 1, 2).prepare(t, 2).decide(t).finish(t, 2)
+		promote(t, w, 2, replica)
+		kept.die(t)
+		w.round(t)
+		kept.committed(t, true)
+		if !abandoned.prepared(t, 2) || abandoned.phase(t) != InDoubt { // it may have been committed, and the row be deleted
+			t.Errorf("what was not decided is %q", abandoned.phase(t))
+		}
+		set(t, &retention, 0)
+		w.sweep(t)
+		if phase := lost.phase(t); phase != PartLost {
+			t.Errorf("what was lost is %q", phase)
+		}
+		if phase := kept.phase(t); phase != "" {
+			t.Errorf("what was kept is %q", phase)
+		}
+	})
+}
+
+// TestResolveRefuses what contradicts a decision.
+func TestResolveRefuses(t *testing.T) {
+	w := newWorld(t, 2)
+	tr := w.begin(t, 1, 1, 2).prepare(t, 2)
+	if _, err := Resolve(t.Context(), w.config(), tr.gid, ByRollback); err == nil {
+		t.Error("a transaction that is under way was rolled back")
+	}
+	tr.decide(t)
+	if _, err := Resolve(t.Context(), w.config(), tr.gid, ByRollback); err == nil {
+		t.Error("a transaction that is decided was rolled back")
+	}
+	if done, err := Resolve(t.Context(), w.config(), tr.gid, ByCommit); err != nil {
+		t.Errorf("it could not be committed: %s, %v", done, err)
+	}
+	tr.committed(t, true)
+	if _, err := Resolve(t.Context(), w.config(), tr.gid, ByCommit); err == nil {
+		t.Error("what is over was committed again")
+	}
+}
+
+// TestOnlyTheBackendDecides: everybody may call the functions, and nobody can decide for somebody else.
+func TestOnlyTheBackendDecides(t *testing.T) {
+	w := newWorld(t, 2)
+	tr := w.begin(t, 1, 1, 2).prepare(t, 2)
+	stranger := w.on(t, 1)
+	for _, sql := range []string{NoteSQL(tr.gid, tr.members), NoteAbortSQL(tr.gid)} {
+		if _, err := stranger.Exec(t.Context(), sql); err == nil {
+			t.Errorf("%s was done by somebody else", sql)
+		}
+	}
+	tr.decide(t).finish(t, 2).committed(t, true)
+}

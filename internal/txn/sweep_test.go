@@ -1,0 +1,125 @@
+package txn
+
+import (
+	"testing"
+	"time"
+)
+
+// TestSweep: rows go when nobody can need them, and no earlier.
+func TestSweep(t *testing.T) {
+	w := newWorld(t, 3)
+	done, young := w.begin(t, 1, 1, 2, 3).prepare(t, 2, 3).decide(t).finish(t, 2, 3), w.begin(t, 2, 1, 2).prepare(t, 2).decide(t)
+	rows := func(what string, tr *transfer, want int) {
+		t.Helper()
+		if got := tr.rows(t); got != want {
+			t.Errorf("%s: %d rows, want %d", what, got, want)
+		}
+	}
+	w.sweep(t)
+	rows("before its time", done, 3)
+	set(t, &retention, 0)
+	w.sweep(t)
+	rows("noted", done, 3)
+	w.sweep(t)
+	rows("noted a moment ago", done, 3)
+	rows("not committed everywhere", young, 1)
+	set(t, &sweepDelay, 0)
+	w.sweep(t)
+	rows("deleted", done, 0)
+	rows("not committed everywhere", young, 1)
+	young.finish(t, 2)
+	w.sweep(t)
+	w.sweep(t)
+	rows("committed", young, 0)
+	if outcome, err := OutcomeOf(t.Context(), w.config(), young.die(t).gid); err != nil || outcome != Unknown {
+		t.Errorf("afterwards the outcome is %q, %v", outcome, err)
+	}
+	for number, conn := range w.conns {
+		if n := one[int](t, conn, "SELECT count(*) FROM cleave.sweeps"); n != 0 {
+			t.Errorf("shard %d has %d batches", number+1, n)
+		}
+	}
+}
+
+// TestSweepOfAbortRows: they stay as long as somebody could still commit.
+func TestSweepOfAbortRows(t *testing.T) {
+	w := newWorld(t, 2)
+	tr := w.begin(t, 1, 1, 2).prepare(t, 2)
+	set(t, &overdue, time.Hour) // or its session would be ended
+	if _, err := writeAbort(t.Context(), w.conns[0], tr.gid); err != nil {
+		t.Fatal(err)
+	}
+	w.round(t)
+	set(t, &retention, 0)
+	w.sweep(t)
+	if rows := tr.rows(t); rows != 1 {
+		t.Errorf("%d rows while the backend lives", rows)
+	}
+	if _, err := tr.decider.Exec(t.Context(), NoteSQL(tr.gid, tr.members)); err == nil {
+		t.Error("it could still decide")
+	}
+	tr.die(t)
+	w.sweep(t)
+	if rows := tr.rows(t); rows != 0 {
+		t.Errorf("%d rows when it is gone", rows)
+	}
+	tr.committed(t, false)
+}
+
+// TestSweepWhileSomebodyIsAway: rows stay until all have said that they have committed, and until standbys have it.
+func TestSweepWhileSomebodyIsAway(t *testing.T) {
+	w := newWorld(t, 3)
+	set(t, &retention, 0)
+	set(t, &sweepDelay, 0)
+	tr := w.begin(t, 1, 1, 2, 3).prepare(t, 2, 3).decide(t).finish(t, 2, 3)
+	if err := w.servers[2].Crash(); err != nil {
+		t.Fatal(err)
+	}
+	w.conns = w.conns[:2]
+	w.sweep(t)
+	w.sweep(t)
+	if rows := tr.rows(t); rows != 2 {
+		t.Errorf("%d rows while a shard is away", rows)
+	}
+	if err := w.servers[2].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.conns = append(w.conns, w.on(t, 3))
+	w.sweep(t)
+	w.sweep(t)
+	if rows := tr.rows(t); rows != 0 {
+		t.Errorf("%d rows when it is back", rows)
+	}
+	replica := followed(t, w, 2)
+	caughtUp(t, w, 2)
+	cutOff(t, replica)
+	late := w.begin(t, 2, 1, 2).prepare(t, 2).decide(t).finish(t, 2)
+	r := NewRecovery(w.config())
+	defer r.Close()
+	for range 2 {
+		if err := r.Sweep(t.Context()); err == nil {
+			t.Error("a standby that lags was not noticed")
+		}
+	}
+	if rows := late.rows(t); rows != 2 {
+		t.Errorf("%d rows while a standby lags", rows)
+	}
+}
+
+// TestSweepGoesOn after a leader died in the middle: lines S1 to S3.
+func TestSweepGoesOn(t *testing.T) {
+	w := newWorld(t, 3)
+	set(t, &retention, 0)
+	tr := w.begin(t, 1, 1, 2, 3).prepare(t, 2, 3).decide(t).finish(t, 2, 3)
+	w.sweep(t) // notes the batch
+	execute(t, w.conns[1], "DELETE FROM cleave.commits")
+	w.sweep(t)
+	if lost := one[int](t, w.conns[0], "SELECT count(*) FROM cleave.commits WHERE lost IS NOT NULL") + one[int](t, w.conns[2], "SELECT count(*) FROM cleave.commits WHERE lost IS NOT NULL"); lost != 0 {
+		t.Errorf("%d rows are taken for lost", lost)
+	}
+	set(t, &sweepDelay, 0)
+	w.sweep(t)
+	if rows := tr.rows(t); rows != 0 {
+		t.Errorf("%d rows are left", rows)
+	}
+}
