@@ -190,6 +190,15 @@ func (c *Cluster) examineReplicas(ctx context.Context, spec topology.ShardSpec, 
 func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChanged, error) {
 	var removed topology.ShardSpec
 	var wasHome bool
+	before, err := c.Map(ctx)
+	if err != nil {
+		return api.ShardChanged{}, err
+	}
+	if s := before.Shard(name); s != nil && before.ShardCount() > 1 {
+		if err := c.settled(ctx, before, s); err != nil {
+			return api.ShardChanged{}, &topology.InUseError{Kind: "shard", Name: name, By: "it has a part in transactions over several shards that are not over: " + err.Error()}
+		}
+	}
 	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
 		if s := m.Shard(name); s != nil {
 			removed, wasHome = s.Spec(), s == m.Home()
@@ -206,6 +215,14 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 	// The map has changed: what follows is done even if the caller has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
+	if err := c.awaitSettled(ctx, before, removed); err != nil {
+		changed.Findings = append(changed.Findings, api.Finding{
+			Severity: api.Problem, Code: "not_settled", Shard: name,
+			Message: fmt.Sprintf("the shard is out of the map, but it has a part in transactions over several shards that are not over, so nothing was dropped there: %v", err),
+			Hint:    "Add it to the cluster again, so that they can be ended, and then remove it.",
+		})
+		return changed, nil
+	}
 	if !wasHome { // which has the tables that nobody declared, and all rows of the others
 		err = c.connected(ctx, removed, func(ctx context.Context, s session) error { return shard.DropTables(ctx, s, next, name) })
 		if err != nil {

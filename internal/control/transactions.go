@@ -114,6 +114,36 @@ func (c *Cluster) TransactionOutcome(ctx context.Context, id string) (string, er
 	return txn.OutcomeOf(ctx, c.transactions(), id)
 }
 
+// settled says why a shard cannot be let go yet.
+func (c *Cluster) settled(ctx context.Context, m *topology.Map, s *topology.Shard) error {
+	config := c.transactions()
+	config.Map = func() *topology.Map { return m }
+	return txn.Settled(ctx, config, s)
+}
+
+// awaitSettled waits until a shard that is out of the map has no part in transactions any more: routers may have been about to commit
+// when they heard of it.
+func (c *Cluster) awaitSettled(ctx context.Context, before *topology.Map, removed topology.ShardSpec) error {
+	if before.ShardCount() < 2 {
+		return nil
+	}
+	var err error
+	for began := time.Now(); time.Since(began) < settlePatience; pause(ctx, retryPause) {
+		recovery := c.transactions()
+		recovery.Map = func() *topology.Map { return before }
+		r := txn.NewRecovery(recovery)
+		_ = r.Round(ctx) // the leader does not look at it any more
+		r.Close()
+		if err = c.settled(ctx, before, before.Shard(removed.Name)); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// settlePatience is how long a shard that is removed has to end its part in transactions.
+const settlePatience = 30 * time.Second
+
 // errLeftBehind says that a dead router's transactions are not all ended.
 var errLeftBehind = errors.New("transactions over several shards that it was committing are not ended yet")
 

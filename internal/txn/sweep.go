@@ -428,10 +428,7 @@ func Settled(ctx context.Context, config Config, shard *topology.Shard) error {
 	if look == nil {
 		return nil
 	}
-	if look.conn == nil {
-		return look.err
-	}
-	if len(look.parts) > 0 {
+	if len(look.parts) > 0 { // of one that does not answer nothing can be said, and nothing done for it
 		return fmt.Errorf("transactions are prepared there, %s for example", look.parts[0].gid)
 	}
 	for _, other := range looks {
@@ -440,7 +437,7 @@ func Settled(ctx context.Context, config Config, shard *topology.Shard) error {
 				return fmt.Errorf("shard %q has a part of transaction %s, which it decides", other.shard.Name(), p.gid)
 			}
 		}
-		if other.err != nil {
+		if other.err != nil && other != look {
 			return fmt.Errorf("shard %q cannot be asked whether it has a part of what this one has decided: %w", other.shard.Name(), other.err)
 		}
 	}

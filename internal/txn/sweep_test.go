@@ -123,3 +123,27 @@ func TestSweepGoesOn(t *testing.T) {
 		t.Errorf("%d rows are left", rows)
 	}
 }
+
+// TestSettled: a shard can be let go when nothing is prepared there and nothing that it decides elsewhere.
+func TestSettled(t *testing.T) {
+	w := newWorld(t, 3)
+	settled := func(number int) bool { return Settled(t.Context(), w.config(), w.m.ShardByNumber(number)) == nil }
+	tr := w.begin(t, 1, 1, 2).prepare(t, 2)
+	if settled(1) || settled(2) || !settled(3) {
+		t.Errorf("while a part is prepared: %v %v %v", settled(1), settled(2), settled(3))
+	}
+	tr.decide(t)
+	if settled(1) || settled(2) {
+		t.Error("while a part is to be committed")
+	}
+	tr.finish(t, 2)
+	if !settled(1) || !settled(2) {
+		t.Error("when it is over")
+	}
+	if err := w.servers[2].Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if !settled(3) || settled(1) {
+		t.Error("one that is away can be let go, unless another one cannot be asked")
+	}
+}
