@@ -28,8 +28,11 @@ var (
 	oldest = 24 * time.Hour
 )
 
-// shardTimeout bounds what is done on one shard in one round.
-const shardTimeout = 10 * time.Second
+const (
+	// shardTimeout bounds what is done on one shard in one round, and lookTimeout a look at it: one that hangs must not keep the others waiting.
+	shardTimeout = 10 * time.Second
+	lookTimeout  = 3 * time.Second
+)
 
 // Config says what [Recovery] works with.
 type Config struct {
@@ -136,7 +139,7 @@ func (r *Recovery) lookAll(ctx context.Context, m *topology.Map) map[int]*looked
 	var mu sync.Mutex // guards r.conns
 	for _, look := range looks {
 		running.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, shardTimeout)
+			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 			defer cancel()
 			mu.Lock()
 			kept := r.conns[look.shard.Number()]
