@@ -1,0 +1,117 @@
+package faults_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cleavedb/cleave/test/faults"
+)
+
+func TestMain(m *testing.M) { os.Exit(faults.Main(m)) }
+
+// seed is what a run's choices come from; a new one, unless CLEAVE_FAULTS_SEED says which.
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	number := uint64(time.Now().UnixNano()) % 1_000_000
+	if text := os.Getenv("CLEAVE_FAULTS_SEED"); text != "" {
+		var err error
+		if number, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("CLEAVE_FAULTS_SEED=%d", number)
+	return number
+}
+
+// run is a cluster under faults.
+type run struct {
+	cluster  *faults.Cluster
+	workload *faults.Workload
+	nemesis  *faults.Nemesis
+}
+
+func startRun(t *testing.T) *run {
+	t.Helper()
+	number := seed(t)
+	cluster := faults.Start(t, faults.Config{Replicated: 2})
+	tables, err := cluster.MakeTables(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(cluster.Folder, "faults.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	r := &run{cluster, faults.NewWorkload(cluster, tables, number), faults.NewNemesis(cluster, number, log)}
+	if r.workload.Consistent, err = cluster.OffersConsistentReads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !r.workload.Consistent {
+		t.Log("routers do not offer consistent reads: these are not checked")
+	}
+	return r
+}
+
+// round lets clients work while so many crashes happen, and checks everything afterwards.
+func (r *run) round(t *testing.T, crashes int) {
+	t.Helper()
+	ctx := t.Context()
+	if err := r.workload.Begin(ctx); err != nil {
+		t.Fatal(err)
+	}
+	failed := r.nemesis.Run(ctx, crashes)
+	healed := r.cluster.Heal(ctx)
+	goesOn := r.workload.GoesOn(ctx)
+	if err := r.workload.End(); err != nil {
+		t.Error(err)
+	}
+	for what, err := range map[string]error{"the nemesis": failed, "healing": healed, "going on": goesOn} {
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	if err := r.cluster.Settled(ctx); err != nil {
+		t.Errorf("it does not settle: %v", err)
+	}
+	wrong, err := r.workload.Check(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 20
+	for i, one := range wrong {
+		if i == most {
+			t.Errorf("… %d in all", len(wrong))
+			break
+		}
+		t.Error(one)
+	}
+}
+
+const someCrashes = 30
+
+func TestRandomFaults(t *testing.T) {
+	r := startRun(t)
+	r.round(t, someCrashes)
+	t.Log(r.nemesis.Summary())
+	t.Log(r.workload.Summary())
+}
+
+// TestSoak is for hours without a person: CLEAVE_SOAK says how many crashes there are to be. Everything is checked after every few of them.
+func TestSoak(t *testing.T) {
+	const each = 40
+	crashes, err := strconv.Atoi(os.Getenv("CLEAVE_SOAK"))
+	if err != nil {
+		t.Skip("CLEAVE_SOAK does not say how many crashes there are to be")
+	}
+	r := startRun(t)
+	begin := time.Now()
+	for r.nemesis.Crashes() < crashes && !t.Failed() {
+		r.round(t, min(each, crashes-r.nemesis.Crashes()))
+		t.Logf("%s: %s", time.Since(begin).Round(time.Second), r.nemesis.Summary())
+		t.Logf("in the last round: %s", r.workload.Summary())
+	}
+}
