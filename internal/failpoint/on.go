@@ -15,7 +15,7 @@ var folder = os.Getenv("CLEAVE_FAILPOINTS")
 
 // Hit obeys the order that is given for the point, if there is one. An order that nobody understands is a test's mistake, and panics.
 func Hit(point string) {
-	if folder == "" {
+	if folder == "" || point == "" { // some places have a point for some callers only
 		return
 	}
 	taken, err := orders.Take(folder, point)

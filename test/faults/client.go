@@ -152,3 +152,13 @@ func (c *Client) conclude(head *history.Head, err error) {
 		c.Drop()
 	}
 }
+
+// Commit says COMMIT to a transaction that is open, and notes in the head how it went.
+func (c *Client) Commit(ctx context.Context, head *history.Head, failure *error) {
+	c.heard()
+	tag, err := c.conn.Exec(ctx, "COMMIT")
+	head.Outcome, head.Warnings, head.Router = history.OfCommit(tag.String(), err), c.heard(), c.at.Name
+	if *failure = err; err != nil {
+		head.Error = err.Error()
+	}
+}

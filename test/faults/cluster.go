@@ -29,6 +29,8 @@ type Cluster struct {
 	Folder string
 	// Orders is the folder of orders to failpoints.
 	Orders string
+
+	probe string // a statement on all shards, when there are tables
 }
 
 // Config says what a cluster is like.
@@ -186,22 +188,33 @@ func (c *Cluster) makeMap(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady waits until all routers serve.
+// WaitReady waits until all routers serve, all shards.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	for _, r := range c.Routers {
-		if err := eventually(ctx, r.Name+" is ready", func(ctx context.Context) error {
-			if !r.Running() {
-				return errors.New("it has ended")
-			}
-			if !r.Ready(ctx) {
-				return errors.New("it is not ready")
-			}
-			return nil
-		}); err != nil {
+		if err := eventually(ctx, r.Name+" is ready", func(ctx context.Context) error { return c.serves(ctx, r) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// serves returns why a router does not serve. It may say that it is ready and keep away from a shard that was not there a moment ago.
+func (c *Cluster) serves(ctx context.Context, r *Router) error {
+	switch {
+	case !r.Running():
+		return errors.New("it has ended")
+	case !r.Ready(ctx):
+		return errors.New("it is not ready")
+	case c.probe == "":
+		return nil
+	}
+	client := NewClient(1, r)
+	defer client.Drop()
+	conn, err := client.Connection(ctx)
+	if err == nil {
+		_, err = conn.Exec(ctx, c.probe)
+	}
+	return err
 }
 
 // Leader waits until one of the routers that run leads, and all that answer know it.
@@ -216,7 +229,7 @@ func (c *Cluster) Leader(ctx context.Context) (leader *Router, err error) {
 			if err != nil {
 				continue // it may be stopped
 			}
-			i := slices.IndexFunc(c.Routers, func(r *Router) bool { return r.Name == status.Leader && r.Running() })
+			i := slices.IndexFunc(c.Routers, func(r *Router) bool { return r.Name == status.Leader && r.Running() && r.hasLed() })
 			if i < 0 || leader != nil && leader != c.Routers[i] {
 				return fmt.Errorf("%s says that %q leads", r.Name, status.Leader)
 			}

@@ -26,6 +26,9 @@ func seed(t *testing.T) uint64 {
 	return number
 }
 
+// shorter are the times that rows of transactions are kept, so that some are cleaned up under way. They are longer than whoever asks for a row waits.
+var shorter = map[string]time.Duration{"txn.retention": 45 * time.Second, "txn.sweepdelay": 20 * time.Second, "control.sweep": 2 * time.Second}
+
 // run is a cluster under faults.
 type run struct {
 	cluster  *faults.Cluster
@@ -36,7 +39,7 @@ type run struct {
 func startRun(t *testing.T) *run {
 	t.Helper()
 	number := seed(t)
-	cluster := faults.Start(t, faults.Config{Replicated: 2})
+	cluster := faults.Start(t, faults.Config{Replicated: 2, Durations: shorter})
 	tables, err := cluster.MakeTables(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +97,7 @@ func (r *run) round(t *testing.T, crashes int) {
 const someCrashes = 30
 
 func TestRandomFaults(t *testing.T) {
+	t.Parallel()
 	r := startRun(t)
 	r.round(t, someCrashes)
 	t.Log(r.nemesis.Summary())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -37,6 +38,7 @@ type Router struct {
 // life is one run of the process.
 type life struct {
 	process *os.Process
+	logged  int64 // how long the log was before
 	ended   chan struct{}
 	status  syscall.WaitStatus // when it has ended
 }
@@ -98,6 +100,9 @@ func (r *Router) Start() error {
 	command := r.command()
 	command.Stdout, command.Stderr = log, log
 	begun := &life{ended: make(chan struct{})}
+	if begun.logged, err = log.Seek(0, io.SeekEnd); err != nil {
+		return errors.Join(err, log.Close())
+	}
 	started := make(chan error)
 	go func() {
 		// The thread that started the process must not end before it: see withParent.
@@ -184,6 +189,12 @@ func (r *Router) Ready(ctx context.Context) bool {
 	return answer.StatusCode == http.StatusOK
 }
 
+// hasLed says whether the process has been the leader at some time. What others say of a name may be about the process before it.
+func (r *Router) hasLed() bool {
+	log, err := os.ReadFile(r.logFile())
+	return err == nil && bytes.Contains(log[r.now().logged:], []byte(`msg="this process leads"`))
+}
+
 // complaints are what no router may ever write into its log.
 var complaints = [][]byte{[]byte("panic: "), []byte("fatal error: "), []byte("WARNING: DATA RACE")}
 
@@ -198,5 +209,16 @@ func (r *Router) Complaint() error {
 			err = errors.Join(err, fmt.Errorf("router %s: %s", r.Name, log[at:min(len(log), at+2000)]))
 		}
 	}
+	return err
+}
+
+// Transactions lists those over several shards that are not over.
+func (r *Router) Transactions(ctx context.Context) (api.Transactions, error) {
+	return r.api.Transactions(ctx)
+}
+
+// Resolve does what a person has decided for a transaction.
+func (r *Router) Resolve(ctx context.Context, gid, how string) error {
+	_, err := r.api.ResolveTransaction(ctx, api.ResolveTransaction{ID: gid, How: how})
 	return err
 }

@@ -108,7 +108,7 @@ func (s *Shard) Promote(ctx context.Context) error {
 	return nil
 }
 
-// AddReplica makes one. It goes with the test, which is the one that the primary belongs to, or one within that.
+// AddReplica makes one, which goes with the test: that has to be the one that the cluster belongs to.
 func (s *Shard) AddReplica(t testing.TB) {
 	t.Helper()
 	replica := pgtest.StartReplica(t, s.Primary())

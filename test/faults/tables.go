@@ -50,6 +50,7 @@ func (c *Cluster) MakeTables(ctx context.Context) (*Tables, error) {
 	if err := t.findKeys(ctx, conn, c.Shards); err != nil {
 		return nil, err
 	}
+	c.probe = "SELECT id FROM counters"
 	return t, t.fill(ctx, conn)
 }
 

@@ -60,30 +60,29 @@ func OfCommit(tag string, err error) Outcome {
 		return Failed
 	case err == nil:
 		return Committed
-	case !errors.As(err, &refused):
-		if pgconn.SafeToRetry(err) { // nothing was sent
-			return Failed
-		}
+	case !errors.As(err, &refused): // also if the driver says that one may safely try again: it says so of statements that were sent
 		return Unknown
-	case SaysRolledBack(refused):
-		return Failed
-	case leavesOpen(refused.Code):
+	case leavesOpen(refused):
 		return Unknown
 	default:
 		return Failed
 	}
 }
 
-// SaysRolledBack says whether an error tells its reader that nothing was done.
-func SaysRolledBack(refused *pgconn.PgError) bool {
-	return strings.Contains(refused.Message+" "+refused.Detail, "rolled back")
-}
+// outcomeUnknown is the SQLSTATE that says so.
+const outcomeUnknown = "08007"
 
-// leavesOpen says whether an error with the code may come though the transaction is committed: lost connections, servers that end, and
-// what is out of order.
-func leavesOpen(code string) bool {
+// leavesOpen says whether an error may come though the transaction is committed: lost connections, servers that end, and what is out of
+// order. Unless it says that it was rolled back.
+func leavesOpen(refused *pgconn.PgError) bool {
+	if refused.Code == outcomeUnknown {
+		return true
+	}
+	if strings.Contains(refused.Message+" "+refused.Detail, "rolled back") {
+		return false
+	}
 	for _, prefix := range []string{"08", "57P", "58", "XX", "F0", "40003"} {
-		if strings.HasPrefix(code, prefix) {
+		if strings.HasPrefix(refused.Code, prefix) {
 			return true
 		}
 	}
