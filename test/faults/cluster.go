@@ -73,7 +73,7 @@ func Start(t testing.TB, config Config) *Cluster {
 	return c
 }
 
-// keptFolder makes one that stays if the test fails.
+// keptFolder makes one that stays if the test fails, or if CLEAVE_FAULTS_KEEP is set.
 func keptFolder(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "cleave-faults-")
@@ -81,7 +81,7 @@ func keptFolder(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() {
+		if t.Failed() || os.Getenv("CLEAVE_FAULTS_KEEP") != "" {
 			t.Logf("the history, the faults and all logs are in %s", folder)
 		} else if err := os.RemoveAll(folder); err != nil {
 			t.Error(err)

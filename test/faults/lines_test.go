@@ -16,8 +16,13 @@ import (
 	"github.com/cleavedb/cleave/test/faults/proxy"
 )
 
-// quicker are times that routers give people, made short, so that nobody waits for them here.
+// quicker are times that routers give people, made short, so that nobody waits for them here. Rows are kept long enough to be looked at.
 var quicker = map[string]time.Duration{
+	"txn.courtesy": 2 * time.Second, "txn.overdue": 4 * time.Second, "control.recover": 200 * time.Millisecond,
+}
+
+// cleaner has rows cleaned up soon, besides.
+var cleaner = map[string]time.Duration{
 	"txn.courtesy": 2 * time.Second, "txn.overdue": 4 * time.Second, "control.recover": 200 * time.Millisecond,
 	"txn.retention": 3 * time.Second, "txn.sweepdelay": time.Second, "control.sweep": 500 * time.Millisecond,
 }
@@ -30,7 +35,7 @@ type line struct {
 
 // TestCommitLines plays what can happen to routers and shards at a commit. Where all shards write, shard 1 decides.
 func TestCommitLines(t *testing.T) {
-	playLines(t, []line{
+	playLines(t, quicker, []line{
 		{"C1", c1}, {"C2", c2}, {"C3", c3}, {"C4", c4}, {"C5", c5}, {"C6", c6}, {"C7", c7},
 		{"C8 refused", c8Refused}, {"C8 lost", c8Lost}, {"C8 lost and prepared", c8Prepared},
 		{"C9", c9},
@@ -43,17 +48,17 @@ func TestCommitLines(t *testing.T) {
 
 // TestLeaderLines plays what can happen to leaders, and promotions.
 func TestLeaderLines(t *testing.T) {
-	playLines(t, []line{
+	playLines(t, cleaner, []line{
 		{"L1", l1}, {"L2", l2}, {"L3", l3}, {"L4", l4}, {"L5", l5},
 		{"S1", s1}, {"S2", s2}, {"S3", s3},
 		{"C17", c17}, {"C14", c14}, {"C15", c15}, {"C16", c16}, {"C18", c18}, // these leave another primary behind
 	})
 }
 
-func playLines(t *testing.T, lines []line) {
+func playLines(t *testing.T, durations map[string]time.Duration, lines []line) {
 	t.Helper()
 	t.Parallel()
-	s := &scene{whole: t, Cluster: faults.Start(t, faults.Config{Replicated: 2, Durations: quicker})}
+	s := &scene{whole: t, Cluster: faults.Start(t, faults.Config{Replicated: 2, Durations: durations})}
 	var err error
 	if s.tables, err = s.MakeTables(t.Context()); err != nil {
 		t.Fatal(err)

@@ -82,8 +82,8 @@ func (c *Cluster) OffersConsistentReads(ctx context.Context) (bool, error) {
 	return err == nil, nil
 }
 
-// Settled waits until nothing is prepared any more on any shard and no client's transaction is open, and returns an error if that does
-// not come to pass within a minute. The cluster has to be whole, and clients gone.
+// Settled waits until nothing is prepared any more on any shard, no client's transaction is open and no advisory lock is held, and returns an
+// error if that does not come to pass within a minute. The cluster has to be whole, and clients gone.
 func (c *Cluster) Settled(ctx context.Context) error {
 	return eventually(ctx, "nothing is prepared and nothing open", func(ctx context.Context) error {
 		var left []string
@@ -101,13 +101,16 @@ func (c *Cluster) Settled(ctx context.Context) error {
 	})
 }
 
-// openOn lists what is prepared on a server, and which sessions of clients are in a transaction.
+// openOn lists what is prepared on a server, and which sessions of clients are in a transaction or hold an advisory lock.
 func openOn(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT format('%s is prepared for %s', gid, date_trunc('second', clock_timestamp() - prepared)) FROM pg_prepared_xacts WHERE gid LIKE 'cleave%'
 		UNION ALL
 		SELECT format('process %s is in a transaction for %s (%s: %s)', pid, date_trunc('second', clock_timestamp() - xact_start), state, left(query, 60))
-		FROM pg_stat_activity WHERE backend_type = 'client backend' AND xact_start IS NOT NULL AND application_name NOT IN ('oracle', 'cleave/control')`)
+		FROM pg_stat_activity WHERE backend_type = 'client backend' AND xact_start IS NOT NULL AND application_name NOT IN ('oracle', 'cleave/control')
+		UNION ALL
+		SELECT format('process %s (%s: %s) holds the advisory lock %s %s', pid, state, left(query, 60), l.classid, l.objid)
+		FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND l.granted AND l.database = a.datid AND pid <> pg_backend_pid()`)
 	if err != nil {
 		return nil, err
 	}
