@@ -102,21 +102,30 @@ func (w *Workload) reset(ctx context.Context) error {
 	return err
 }
 
-// Longest and shortest time that a client waits for one transaction. A router may be stopped for longer.
+// How long a client waits for one transaction: mostly for some seconds, sometimes until a router that was stopped must be back, and sometimes hardly at all:
+// then it asks in the middle of something for it to be cancelled, and is gone.
 const (
-	leastPatience = 2 * time.Second
+	usualPatience = 2 * time.Second
 	mostPatience  = 20 * time.Second
+	noPatience    = 100 * time.Millisecond
 )
+
+func patienceOf(random *rand.Rand) time.Duration {
+	switch random.IntN(16) {
+	case 0:
+		return time.Duration(random.Int64N(int64(noPatience)))
+	case 1, 2, 3, 4, 5:
+		return usualPatience + time.Duration(random.Int64N(int64(mostPatience-usualPatience)))
+	default:
+		return usualPatience
+	}
+}
 
 // repeat is the life of a client.
 func (w *Workload) repeat(ctx context.Context, c *Client, number int, what work) {
 	defer c.Drop()
 	for ctx.Err() == nil {
-		limit := leastPatience + rand.N(mostPatience-leastPatience)
-		if c.random.IntN(2) == 0 {
-			limit = leastPatience
-		}
-		once, cancel := context.WithTimeout(ctx, limit)
+		once, cancel := context.WithTimeout(ctx, patienceOf(c.random))
 		outcome := what.do(once, c, history.Head{Work: what.name, Number: w.recorder.Next(), Client: number, Start: w.recorder.Now()})
 		cancel()
 		pause := 10 * time.Millisecond
