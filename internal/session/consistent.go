@@ -294,19 +294,20 @@ func (o *opening) bar() bool {
 	}
 	for i, l := range o.legs {
 		if a := o.s.tellLegs([]*leg{l}, always(txn.BarrierSQL))[0]; a.refusal(l) != nil {
-			o.unbarLegs(o.legs[:i])
+			o.unbarLegs(o.legs[i:i+1], txn.BarrierFailedSQL)
+			o.unbarLegs(o.legs[:i], txn.BarrierEndSQL)
 			return false
 		}
 	}
 	return true
 }
 
-func (o *opening) unbar() { o.unbarLegs(o.legs) }
+func (o *opening) unbar() { o.unbarLegs(o.legs, txn.BarrierEndSQL) }
 
 // unbarLegs lets decisions go on. A backend that does not do so has to go.
-func (o *opening) unbarLegs(legs []*leg) {
+func (o *opening) unbarLegs(legs []*leg, sql string) {
 	legs = slices.DeleteFunc(slices.Clone(legs), func(l *leg) bool { return o.s.legs[l.backend.Shard()] != l })
-	for i, a := range o.s.tellFirmly(legs, always(txn.BarrierEndSQL)) {
+	for i, a := range o.s.tellFirmly(legs, always(sql)) {
 		if a.err == nil && a.refusal(legs[i]) != nil {
 			o.s.dropLeg(legs[i], "it may keep transactions waiting")
 		}

@@ -215,4 +215,7 @@ const (
 	BarrierSQL = "SELECT pg_catalog.set_config('lock_timeout', '100ms', true), pg_catalog.pg_advisory_lock(" + barrierKeys + ")"
 	// BarrierEndSQL ends that.
 	BarrierEndSQL = "SELECT pg_catalog.pg_advisory_unlock(" + barrierKeys + ")"
+	// BarrierFailedSQL is for a [BarrierSQL] that failed, outside a transaction: a session that gives up waiting in the moment in which it is given the lock
+	// has both the error and the lock. Mostly it has no lock, of which nobody needs to hear.
+	BarrierFailedSQL = "SELECT pg_catalog.set_config('client_min_messages', 'error', true), pg_catalog.pg_advisory_unlock(" + barrierKeys + ")"
 )
