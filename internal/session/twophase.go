@@ -25,6 +25,8 @@ type commitment struct {
 	owner identity
 	// unsure: a part may be prepared of which nobody here knows.
 	unsure bool
+	// lost are the names of shards that have nothing of their part any more.
+	lost []string
 }
 
 const (
@@ -201,6 +203,12 @@ func (c *commitment) finish(prepared []*leg) {
 			WithDetail("Shard %q cannot be reached. What it has to commit is prepared there as transaction %q, and is committed when it is back.", name, c.gid).
 			WithHint("Until then that shard does not show it."))
 	}
+	for _, name := range c.lost {
+		c.s.server.config.Logger.Error("a transaction is committed, and a shard has lost its part of it", "transaction", c.gid, "shard", name)
+		c.s.out = wire.AppendNotice(c.s.out, "WARNING", pgerr.New(pgerr.ConnectionFailure, "the transaction is committed, but shard %q has lost its part", name).
+			WithDetail("It was prepared there as transaction %q, and is neither prepared nor committed there now: the shard was put back to an earlier state.", c.gid).
+			WithHint("See: SELECT * FROM cleave.transactions"))
+	}
 }
 
 // tell ends what is prepared, on the legs that prepared it, and returns those that have not done so. One that was faster, and so ended it, is recovery.
@@ -229,7 +237,8 @@ func (c *commitment) tell(legs []*leg, command string) (left []*leg) {
 	return left
 }
 
-// finishAnew commits a part over another connection, and says whether it is committed.
+// finishAnew commits a part over another connection, and says whether there is nothing left to do: it is committed, or it is not there. One that is not
+// there may have been committed by recovery, which has left its mark, or the shard may have been put back to an earlier state.
 func (c *commitment) finishAnew(l *leg) bool {
 	a, refused := c.s.asideOn(l.backend.Shard(), func() (answer, error) {
 		c.s.state.settings = nil // it is somebody else for a moment
@@ -238,7 +247,21 @@ func (c *commitment) finishAnew(l *leg) bool {
 				return a, err
 			}
 		}
-		return c.s.ask(commitPrepared + " " + c.part(l))
+		a, err := c.s.ask(commitPrepared + " " + c.part(l))
+		if err != nil || a.failure == nil || a.failure.PGError().Code != pgerr.UndefinedObject {
+			return a, err
+		}
+		return c.s.ask(txn.OutcomeSQL(c.gid))
 	})
-	return refused == nil && (a.failure == nil || a.failure.PGError().Code == pgerr.UndefinedObject)
+	if refused != nil || a.failure != nil {
+		return false
+	}
+	if len(a.rows) == 1 {
+		if noted, err := txn.ParseOutcome(a.rows[0]); err != nil {
+			return false
+		} else if noted.Decision != txn.Commit {
+			c.lost = append(c.lost, l.backend.ShardName())
+		}
+	}
+	return true
 }
