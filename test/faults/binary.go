@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // Binary builds cleave with failpoints, once for all tests, and returns its path.
@@ -31,11 +33,17 @@ var Binary = sync.OnceValues(func() (string, error) {
 // binaryFolder has the binary, so that Main need not build one to remove it.
 var binaryFolder string
 
-// Main runs the tests and removes the binary if one of them had it built; it returns the exit code.
+// Main runs the tests, looks for goroutines that they left behind, and removes the binary if one of them had it built; it returns the exit code.
 func Main(m *testing.M) int {
 	code := m.Run()
 	if binaryFolder != "" {
 		_ = os.RemoveAll(binaryFolder)
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	return code
 }

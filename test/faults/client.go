@@ -14,6 +14,7 @@ import (
 
 // Client has a connection to a router, and gets another one when it is lost. Not safe for concurrent use.
 type Client struct {
+	number     int
 	routers    []*Router
 	random     *rand.Rand
 	consistent bool // asks for consistent reads

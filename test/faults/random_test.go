@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,7 +11,14 @@ import (
 	"github.com/cleavedb/cleave/test/faults"
 )
 
-func TestMain(m *testing.M) { os.Exit(faults.Main(m)) }
+// TestMain lets all tests run side by side, however few processors there are: most of the time they wait.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(faults.Main(m))
+}
 
 // seed is what a run's choices come from; a new one, unless CLEAVE_FAULTS_SEED says which.
 func seed(t *testing.T) uint64 {

@@ -67,13 +67,13 @@ func (w *Workload) Begin(ctx context.Context) (err error) {
 		return err
 	}
 	ctx, w.stop = context.WithCancel(ctx)
-	number := uint64(0)
+	number := 0
 	for _, work := range w.works() {
 		for range work.clients {
 			number++
-			client := NewClient(w.seed<<16+uint64(w.round)<<8+number, w.cluster.Routers...)
-			client.consistent = w.Consistent && (work.name == "look" || work.name == "list" && number%2 == 0)
-			w.running.Go(func() { w.repeat(ctx, client, int(number), work) })
+			client := NewClient(w.seed<<16+uint64(w.round)<<8+uint64(number), w.cluster.Routers...)
+			client.number, client.consistent = number, w.Consistent && (work.name == "look" || work.name == "list" && number%2 == 0)
+			w.running.Go(func() { w.repeat(ctx, client, work) })
 		}
 	}
 	return nil
@@ -122,11 +122,11 @@ func patienceOf(random *rand.Rand) time.Duration {
 }
 
 // repeat is the life of a client.
-func (w *Workload) repeat(ctx context.Context, c *Client, number int, what work) {
+func (w *Workload) repeat(ctx context.Context, c *Client, what work) {
 	defer c.Drop()
 	for ctx.Err() == nil {
 		once, cancel := context.WithTimeout(ctx, patienceOf(c.random))
-		outcome := what.do(once, c, history.Head{Work: what.name, Number: w.recorder.Next(), Client: number, Start: w.recorder.Now()})
+		outcome := what.do(once, c, history.Head{Work: what.name, Number: w.recorder.Next(), Client: c.number, Start: w.recorder.Now()})
 		cancel()
 		pause := 10 * time.Millisecond
 		if outcome != history.Committed { // it will not be better at once
