@@ -11,12 +11,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,6 +22,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/bench/rig"
 	"github.com/cleavedb/cleave/internal/localpg"
 )
 
@@ -93,18 +92,15 @@ func run(ctx context.Context, rows, shards, rounds int) (err error) {
 
 // startCluster runs 'cleave dev' of this tree, and returns the router's address.
 func startCluster(ctx context.Context, folder string, shards int) (address string, stop func(), err error) {
-	binary := filepath.Join(folder, "cleave")
-	if output, err := exec.CommandContext(ctx, "go", "build", "-C", "..", "-trimpath", "-o", binary, "./cmd/cleave").CombinedOutput(); err != nil {
-		return "", nil, fmt.Errorf("build cleave: %w: %s", err, output)
+	binary, err := rig.BuildRouter(ctx, folder, false)
+	if err != nil {
+		return "", nil, err
 	}
-	ports := make([]int, 2)
+	var ports [2]int
 	for i := range ports {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+		if ports[i], err = rig.FreePort(); err != nil {
 			return "", nil, err
 		}
-		ports[i] = listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is TCP
-		_ = listener.Close()
 	}
 	address = fmt.Sprintf("127.0.0.1:%d", ports[0])
 	command := exec.Command(binary, "dev", "--shards", strconv.Itoa(shards), "--data", filepath.Join(folder, "cluster"), "--listen", address, "--http", fmt.Sprintf("127.0.0.1:%d", ports[1]))
@@ -113,12 +109,12 @@ func startCluster(ctx context.Context, folder string, shards int) (address strin
 		return "", nil, err
 	}
 	command.Stdout, command.Stderr = log, log
-	if err := command.Start(); err != nil {
+	cluster, err := rig.Start(command)
+	if err != nil {
 		return "", nil, err
 	}
 	stop = func() {
-		_ = command.Process.Signal(syscall.SIGINT)
-		_ = command.Wait()
+		_ = cluster.Stop()
 		_ = log.Close()
 	}
 	for ctx.Err() == nil {
@@ -192,15 +188,10 @@ func measure(ctx context.Context, targets []target, rows, rounds int) error {
 				times[i] = append(times[i], time.Since(started))
 			}
 		}
-		base := median(times[0])
+		base := rig.Median(times[0])
 		for i, t := range targets {
-			fmt.Printf("%-34s %-20s %10s  %.2f\n", c.name, t.name, median(times[i]).Round(10*time.Microsecond), float64(median(times[i]))/float64(base))
+			fmt.Printf("%-34s %-20s %10s  %.2f\n", c.name, t.name, rig.Median(times[i]).Round(10*time.Microsecond), float64(rig.Median(times[i]))/float64(base))
 		}
 	}
 	return nil
-}
-
-func median(times []time.Duration) time.Duration {
-	sorted := slices.Sorted(slices.Values(times))
-	return sorted[len(sorted)/2]
 }

@@ -6,10 +6,14 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 // idle opens clients that do nothing, and prints what each of them costs the proxy. The relay is left out: its
@@ -28,7 +32,7 @@ func (l *lab) idle(ctx context.Context) error {
 		}
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "  %s: %v\n", t.name, err)
-			rows = append(rows, []string{t.name, none, none, none})
+			rows = append(rows, []string{t.name, rig.None, rig.None, rig.None})
 			continue
 		}
 		rows = append(rows, []string{
@@ -37,7 +41,7 @@ func (l *lab) idle(ctx context.Context) error {
 	}
 	if len(rows) > 1 {
 		fmt.Printf("\nMemory with %d idle clients\n", count)
-		printTable(os.Stdout, rows)
+		rig.PrintTable(os.Stdout, rows)
 	}
 	return nil
 }
@@ -104,4 +108,22 @@ func connectOnce(ctx context.Context, config *pgconn.Config) (net.Conn, error) {
 		return nil, err
 	}
 	return hijacked.Conn, nil
+}
+
+// residentMemory is how many bytes of the process are in memory.
+func residentMemory(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("ask for the memory: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kilobytes, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read the memory: %w", err)
+			}
+			return kilobytes << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has no memory", pid)
 }

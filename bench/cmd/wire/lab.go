@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cleavedb/cleave/bench/rig"
 	"github.com/cleavedb/cleave/internal/localpg"
 )
 
@@ -226,12 +227,12 @@ func (l *lab) start(ctx context.Context, name string) (*target, error) {
 
 // startRelay starts a relay for the target.
 func (l *lab) startRelay(t *target, behind string) (*target, error) {
-	child, address, err := startChild("relay", behind)
+	child, address, err := rig.StartChild("relay", behind)
 	if err != nil {
 		return nil, err
 	}
-	l.closers = append(l.closers, child.stop)
-	t.address, t.pid = address, child.pid()
+	l.closers = append(l.closers, child.Stop)
+	t.address, t.pid = address, child.PID()
 	return t, nil
 }
 
@@ -240,20 +241,20 @@ func (l *lab) startStub() error {
 	if l.stub != "" {
 		return nil
 	}
-	child, address, err := startChild("stub", l.server.Addr())
+	child, address, err := rig.StartChild("stub", l.server.Addr())
 	if err != nil {
 		return err
 	}
-	l.closers = append(l.closers, child.stop)
+	l.closers = append(l.closers, child.Stop)
 	l.stub = address
 	return nil
 }
 
 // answers waits until a client of the target gets an answer.
 func answers(ctx context.Context, t *target) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, rig.Patience)
 	defer cancel()
-	if err := eventually(ctx, func() error { return askOnce(ctx, t) }); err != nil {
+	if err := rig.Eventually(ctx, func() error { return askOnce(ctx, t) }); err != nil {
 		return fmt.Errorf("it does not answer: %w", err)
 	}
 	return nil

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 // quantiles are those of one round.
@@ -48,7 +50,7 @@ func (l *lab) latency(ctx context.Context) error {
 		}
 	}
 	fmt.Printf("\nLatency in ms from the intended time of sending; %d statements a second over %d connections, medians of %d rounds\n", rate, l.options.connections, l.options.rounds)
-	printTable(os.Stdout, latencyTable(targets, measured))
+	rig.PrintTable(os.Stdout, latencyTable(targets, measured))
 	return nil
 }
 
@@ -70,10 +72,10 @@ func latencyTable(targets []*target, measured map[string][]quantiles) [][]string
 		row := []string{t.name}
 		values := of(t.name)
 		for _, value := range values {
-			row = append(row, number(value, "%.3f"))
+			row = append(row, rig.Number(value, "%.3f"))
 		}
 		for i, value := range values {
-			row = append(row, ratio(value, relay[i]))
+			row = append(row, rig.Ratio(value, relay[i]))
 		}
 		rows = append(rows, row)
 	}

@@ -23,6 +23,8 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 func main() {
@@ -38,8 +40,8 @@ func main() {
 func command(arguments []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if len(arguments) == 3 && arguments[0] == childFlag {
-		return runChild(ctx, arguments[1], arguments[2])
+	if len(arguments) == 3 && arguments[0] == rig.ChildFlag {
+		return rig.RunChild(ctx, arguments[1], arguments[2])
 	}
 	o, err := parseOptions(arguments)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 // options are what the flags say.
@@ -44,7 +46,7 @@ var (
 var usualTargets = []string{"direct", "pgbouncer", "relay", "router", "stub", "pgbouncer@stub", "relay@stub", "router@stub"}
 
 // quick is what -quick stands for: some minutes, and a look at everything.
-var quick = map[string]string{"clients": "1,32", "modes": "simple,prepared", "seconds": "1", "rounds": "3", "scale": "5"}
+var quick = rig.Quick{"clients": "1,32", "modes": "simple,prepared", "seconds": "1", "rounds": "3", "scale": "5"}
 
 func parseOptions(arguments []string) (options, error) {
 	var o options
@@ -70,12 +72,12 @@ func parseOptions(arguments []string) (options, error) {
 	flags.StringVar(&o.routerConfig, "router-config", "", "a file with lines to add to the configuration of cleave serve")
 	flags.StringVar(&o.routerSetup, "router-setup", "", "SQL to run through the router before it is measured")
 	flags.BoolVar(&o.sharded, "sharded", true, "have pgbench_accounts sharded by aid, on the one shard, if the router is built from this tree")
-	quickly := flags.Bool("quick", false, "a short version: "+quickUsage())
+	quickly := flags.Bool("quick", false, "a short version: "+quick.Usage())
 	if err := flags.Parse(arguments); err != nil {
 		return options{}, err
 	}
 	if *quickly {
-		if err := presetQuick(flags); err != nil {
+		if err := quick.Preset(flags); err != nil {
 			return options{}, err
 		}
 	}
@@ -89,29 +91,6 @@ func parseOptions(arguments []string) (options, error) {
 		o.clients = append(o.clients, count)
 	}
 	return o, o.check()
-}
-
-// presetQuick sets what was not given by hand.
-func presetQuick(flags *flag.FlagSet) error {
-	given := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	for name, value := range quick {
-		if !given[name] {
-			if err := flags.Set(name, value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func quickUsage() string {
-	var usage []string
-	for name, value := range quick {
-		usage = append(usage, "-"+name+" "+value)
-	}
-	slices.Sort(usage)
-	return strings.Join(usage, " ")
 }
 
 func split(list string) []string {

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 // updateScript changes one row, chosen at random, in a transaction of its own.
@@ -39,7 +41,7 @@ func (l *lab) measure(ctx context.Context, t *target, w workload) (sample, error
 	flags := append([]string{
 		"-n", "-c", strconv.Itoa(w.clients), "-j", strconv.Itoa(threads), "-T", strconv.Itoa(int(l.options.length.Seconds())), "-M", w.mode,
 	}, script...)
-	before, err := processorTime(t.pid)
+	before, err := rig.ProcessorTime(t.pid)
 	if err != nil {
 		return sample{}, err
 	}
@@ -47,7 +49,7 @@ func (l *lab) measure(ctx context.Context, t *target, w workload) (sample, error
 	if err != nil {
 		return sample{}, err
 	}
-	after, err := processorTime(t.pid)
+	after, err := rig.ProcessorTime(t.pid)
 	if err != nil {
 		return sample{}, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 // sessionDatabase is pgbouncer's name for the benchmark's database with a server connection for every client. Older
@@ -42,7 +44,7 @@ func (l *lab) startPgbouncer(name, server string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -54,13 +56,13 @@ func (l *lab) startPgbouncer(name, server string) (*target, error) {
 	if command.SysProcAttr, err = runAsSomebody(filepath.Dir(config)); err != nil {
 		return nil, err
 	}
-	bouncer, err := startProcess(command)
+	bouncer, err := rig.Start(command)
 	if err != nil {
 		return nil, err
 	}
-	l.closers = append(l.closers, bouncer.stop)
+	l.closers = append(l.closers, bouncer.Stop)
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	return &target{name: name, address: address, database: database, session: sessionDatabase, pid: bouncer.pid()}, nil
+	return &target{name: name, address: address, database: database, session: sessionDatabase, pid: bouncer.PID()}, nil
 }
 
 func findPgbouncer(given string) (string, error) {
@@ -117,14 +119,4 @@ func runAsSomebody(folder string) (*syscall.SysProcAttr, error) {
 		return nil, fmt.Errorf("give the folder away: %w", err)
 	}
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
-}
-
-// freePort returns a port that nobody listens on now.
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

@@ -4,20 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cleavedb/cleave/internal/api"
-	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 // startRouter starts the router, or takes the one that is given, and prepares it.
@@ -54,148 +50,42 @@ func isAddress(text string) bool {
 
 // commandRouter runs the command, which has to become the router: its process is what is measured.
 func (l *lab) commandRouter(t *target, command, server string) error {
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return err
 	}
 	t.address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	filled := strings.NewReplacer("{listen}", t.address, "{server}", server).Replace(command)
-	router, err := startProcess(exec.Command("/bin/sh", "-c", "exec "+filled))
+	router, err := rig.Start(exec.Command("/bin/sh", "-c", "exec "+filled))
 	if err != nil {
 		return err
 	}
-	l.closers = append(l.closers, router.stop)
-	t.pid = router.pid()
+	l.closers = append(l.closers, router.Stop)
+	t.pid = router.PID()
 	return nil
 }
 
-// serveRouter makes a cluster of one shard, with an etcd in this process and a 'cleave serve' of its own: what the
-// router uses is then its own, and the server behind it that of all the others.
+// serveRouter makes a cluster of one shard: what the router uses is then its own, and the server behind it that of all the others.
 func (l *lab) serveRouter(ctx context.Context, t *target, server string) error {
-	folder := filepath.Join(l.folder, strings.ReplaceAll(t.name, "@", "-"))
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		return fmt.Errorf("make the router's folder: %w", err)
-	}
-	binary, err := l.buildRouter(ctx)
+	binary, err := rig.BuildRouter(ctx, l.folder, false)
 	if err != nil {
 		return err
 	}
-	etcd, err := store.StartEmbedded(ctx, store.EmbeddedConfig{Dir: filepath.Join(folder, "etcd"), LogFile: filepath.Join(folder, "etcd.log"), Fast: true})
-	if err != nil {
-		return err
-	}
-	l.closers = append(l.closers, func() error { etcd.Close(); return nil })
-	config, httpAddress, err := l.configureRouter(folder, t, etcd.Endpoints())
-	if err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(folder, "router.log"))
-	if err != nil {
-		return fmt.Errorf("make the router's log: %w", err)
-	}
-	defer log.Close()
-	command := exec.Command(binary, "serve", "--config", config)
-	command.Stderr = log
-	router, err := startProcess(command)
-	if err != nil {
-		return err
-	}
-	l.closers = append(l.closers, router.stop)
-	t.pid = router.pid()
-	if err := makeCluster(ctx, "http://"+httpAddress, server); err != nil {
-		said, _ := os.ReadFile(log.Name())
-		return fmt.Errorf("%w\n%s", err, said)
-	}
-	return nil
-}
-
-// buildRouter builds the binary of this tree, once.
-func (l *lab) buildRouter(ctx context.Context) (string, error) {
-	binary := filepath.Join(l.folder, "cleave")
-	if isProgram(binary) {
-		return binary, nil
-	}
-	output, err := exec.CommandContext(ctx, "go", "build", "-C", "..", "-trimpath", "-o", binary, "./cmd/cleave").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build cleave: %w: %s", err, output)
-	}
-	return binary, nil
-}
-
-func (l *lab) configureRouter(folder string, t *target, endpoints []string) (path, httpAddress string, err error) {
-	var ports [2]int
-	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
-			return "", "", err
-		}
-	}
-	t.address, httpAddress = fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
-	urls := make([]string, len(endpoints))
-	for i, endpoint := range endpoints {
-		urls[i] = "http://" + strings.TrimPrefix(endpoint, "http://")
-	}
-	text := fmt.Sprintf("router_name: bench\nlisten: %s\netcd:\n  endpoints: [%s]\nhttp:\n  listen: %s\nshards:\n  user: %s\n  database: %s\n  sslmode: disable\nauth:\n  rules: [host all all loopback trust]\n",
-		t.address, strings.Join(urls, ", "), httpAddress, role, t.database)
+	config := rig.RouterConfig{Folder: filepath.Join(l.folder, strings.ReplaceAll(t.name, "@", "-")), Binary: binary, Role: role, Database: t.database, Shards: []string{server}}
 	if l.options.routerConfig != "" {
-		more, err := os.ReadFile(l.options.routerConfig)
+		further, err := os.ReadFile(l.options.routerConfig)
 		if err != nil {
-			return "", "", fmt.Errorf("read the router's further configuration: %w", err)
+			return fmt.Errorf("read the router's further configuration: %w", err)
 		}
-		text += string(more)
+		config.Further = string(further)
 	}
-	path = filepath.Join(folder, "cleave.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return "", "", fmt.Errorf("write the router's configuration: %w", err)
-	}
-	return path, httpAddress, nil
-}
-
-// makeCluster makes the first map, with the server as its only shard, and waits until the process is ready.
-func makeCluster(ctx context.Context, base, server string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	client := &api.Client{BaseURL: base}
-	if err := eventually(ctx, func() error { _, err := client.CreateMap(ctx); return err }); err != nil {
-		return fmt.Errorf("make the shard map: %w", err)
-	}
-	shard := api.AddShard{}
-	shard.Name, shard.Primary.Address = "shard1", server
-	if _, err := client.AddShard(ctx, shard); err != nil {
-		return fmt.Errorf("add the shard: %w", err)
-	}
-	return eventually(ctx, func() error { return ready(ctx, base) })
-}
-
-func ready(ctx context.Context, base string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/readyz", http.NoBody)
+	router, err := rig.ServeRouter(ctx, config)
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(answer.Body)
-		return fmt.Errorf("the router is not ready: %s", why)
-	}
+	l.closers = append(l.closers, router.Close)
+	t.address, t.pid = router.Address, router.PID()
 	return nil
-}
-
-// eventually tries until it succeeds or the context ends.
-func eventually(ctx context.Context, try func() error) error {
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // prepareRouter runs what is to be run through the router first.

@@ -1,18 +1,9 @@
 package main
 
 import (
-	"os/exec"
 	"syscall"
 	"time"
 )
-
-// endWithParent has the process ended by the kernel should this program be killed.
-func endWithParent(command *exec.Cmd) {
-	if command.SysProcAttr == nil {
-		command.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	command.SysProcAttr.Pdeathsig = syscall.SIGKILL
-}
 
 // sleepUntil lets the thread sleep, which is finer than the runtime's timers.
 func sleepUntil(due time.Time) {

@@ -2,12 +2,6 @@
 
 package main
 
-import (
-	"os/exec"
-	"time"
-)
-
-// endWithParent can promise nothing here.
-func endWithParent(*exec.Cmd) {}
+import "time"
 
 func sleepUntil(due time.Time) { time.Sleep(time.Until(due)) }

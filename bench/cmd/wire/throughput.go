@@ -1,16 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/cleavedb/cleave/bench/rig"
 )
 
 // results has the samples by workload, then by target's name.
@@ -38,17 +37,7 @@ func medianOf[T any](all []T, value func(T) float64) float64 {
 	for i, one := range all {
 		values[i] = value(one)
 	}
-	return median(values)
-}
-
-// median is the middle value, of an even number the lower one; 0 of none.
-func median[T cmp.Ordered](values []T) T {
-	if len(values) == 0 {
-		var none T
-		return none
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[(len(sorted)-1)/2]
+	return rig.Median(values)
 }
 
 // workloads are all combinations that are asked for.
@@ -109,9 +98,9 @@ func (l *lab) printThroughput(out io.Writer, workloads []workload) {
 			continue
 		}
 		fmt.Fprintf(out, "\nThroughput over %s; medians of %d rounds\n", base, l.options.rounds)
-		printTable(out, l.throughputTable(base, names, workloads))
+		rig.PrintTable(out, l.throughputTable(base, names, workloads))
 		fmt.Fprintf(out, "\nProcessor time for a statement, over the relay's\n")
-		printTable(out, l.processorTable(base, names, workloads))
+		rig.PrintTable(out, l.processorTable(base, names, workloads))
 	}
 }
 
@@ -144,12 +133,12 @@ func (l *lab) throughputTable(base string, names []string, workloads []workload)
 	rows := [][]string{head}
 	for _, w := range workloads {
 		rate := func(name string) float64 { return l.results.rate(w, name) }
-		row := append(w.cells(), number(rate(base), "%.0f"))
+		row := append(w.cells(), rig.Number(rate(base), "%.0f"))
 		for _, name := range names {
-			row = append(row, ratio(rate(name), rate(base)))
+			row = append(row, rig.Ratio(rate(name), rate(base)))
 		}
 		if compared {
-			row = append(row, ratio(rate(router), rate(relay)), ratio(rate(router), rate(pgbouncer)))
+			row = append(row, rig.Ratio(rate(router), rate(relay)), rig.Ratio(rate(router), rate(pgbouncer)))
 		}
 		rows = append(rows, row)
 	}
@@ -162,9 +151,9 @@ func (l *lab) processorTable(base string, names []string, workloads []workload) 
 	rows := [][]string{append([]string{"script", "mode", "clients", relay + " µs"}, others...)}
 	for _, w := range workloads {
 		processor := func(name string) float64 { return float64(l.results.processor(w, name)) / float64(time.Microsecond) }
-		row := append(w.cells(), number(processor(relay), "%.1f"))
+		row := append(w.cells(), rig.Number(processor(relay), "%.1f"))
 		for _, name := range others {
-			row = append(row, ratio(processor(name), processor(relay)))
+			row = append(row, rig.Ratio(processor(name), processor(relay)))
 		}
 		rows = append(rows, row)
 	}
@@ -173,30 +162,4 @@ func (l *lab) processorTable(base string, names []string, workloads []workload) 
 
 func (w workload) cells() []string {
 	return []string{w.script, w.mode, strconv.Itoa(w.clients)}
-}
-
-// none stands for what was not measured.
-const none = "–"
-
-func number(value float64, format string) string {
-	if value == 0 {
-		return none
-	}
-	return fmt.Sprintf(format, value)
-}
-
-func ratio(value, to float64) string {
-	if to == 0 {
-		return none
-	}
-	return number(value/to, "%.2f")
-}
-
-// printTable aligns the rows' cells.
-func printTable(out io.Writer, rows [][]string) {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(table, "  "+strings.Join(row, "\t"))
-	}
-	_ = table.Flush()
 }

@@ -9,12 +9,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/cleavedb/cleave/bench/rig"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 )
 
 // TestMain lets the test's binary be the program, which starts itself as its children.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == childFlag {
+	if len(os.Args) > 1 && os.Args[1] == rig.ChildFlag {
 		main()
 		return
 	}
@@ -108,23 +109,7 @@ tps = 15999.5 (without initial connection time)
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	used, err := parseStat("42 (a) name (x) S 1 42 42 0 -1 4194304 100 0 0 0 250 50 7 7 20 0 1 0 1 2 3")
-	if used != 3*time.Second || err != nil {
-		t.Errorf("%v, %v", used, err)
-	}
-	if _, err := parseStat("42 (cut) S 1"); err == nil {
-		t.Error("a cut line was understood")
-	}
-}
-
-func TestMedianAndQuantile(t *testing.T) {
-	if got := median([]int{9, 1, 5}); got != 5 {
-		t.Errorf("median %d", got)
-	}
-	if got := median([]int{}); got != 0 {
-		t.Errorf("median of none %d", got)
-	}
+func TestQuantile(t *testing.T) {
 	values := make([]time.Duration, 1000)
 	for i := range values {
 		values[i] = time.Duration(i)
