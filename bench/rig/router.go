@@ -19,7 +19,7 @@ import (
 
 // RouterConfig says how a router is made.
 type RouterConfig struct {
-	// Folder is for what it needs: configuration, log, etcd. It is made.
+	// Folder is for what it needs: configuration, log, etcd. It is made. The router is named like it.
 	Folder string
 	// Binary is the router's program, see [BuildRouter].
 	Binary string
@@ -27,6 +27,8 @@ type RouterConfig struct {
 	Role, Database string
 	// Shards are the addresses of the servers that become the shards, which ask for no password.
 	Shards []string
+	// Join is a router whose cluster this one becomes a router of. Default: it gets a cluster of its own.
+	Join *Router
 	// Further is added to the configuration file. Default: nothing.
 	Further string
 }
@@ -40,6 +42,7 @@ type Router struct {
 
 	process *Process
 	etcd    *store.Embedded
+	joined  bool // the etcd is another router's
 }
 
 // PID is the router's process.
@@ -48,8 +51,14 @@ func (r *Router) PID() int { return r.process.PID() }
 // Close ends the router, then its etcd.
 func (r *Router) Close() error {
 	err := r.process.Stop()
-	r.etcd.Close()
+	r.closeEtcd()
 	return err
+}
+
+func (r *Router) closeEtcd() {
+	if !r.joined {
+		r.etcd.Close()
+	}
 }
 
 // profiler is added to a router that is to tell its profiles.
@@ -100,7 +109,7 @@ func writeOverlay(folder, place string) (string, error) {
 	return overlay, nil
 }
 
-// ServeRouter makes a cluster of the servers and starts a router for it.
+// ServeRouter makes a cluster of the servers, or joins one, and starts a router for it.
 func ServeRouter(ctx context.Context, c RouterConfig) (_ *Router, err error) {
 	if err := os.Mkdir(c.Folder, 0o755); err != nil {
 		return nil, fmt.Errorf("make the router's folder: %w", err)
@@ -112,9 +121,10 @@ func ServeRouter(ctx context.Context, c RouterConfig) (_ *Router, err error) {
 		}
 	}
 	address := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	r := &Router{Address: address(0), Profiles: address(2)}
-	r.etcd, err = store.StartEmbedded(ctx, store.EmbeddedConfig{Dir: filepath.Join(c.Folder, "etcd"), LogFile: filepath.Join(c.Folder, "etcd.log"), Fast: true})
-	if err != nil {
+	r := &Router{Address: address(0), Profiles: address(2), joined: c.Join != nil}
+	if r.joined {
+		r.etcd = c.Join.etcd
+	} else if r.etcd, err = store.StartEmbedded(ctx, store.EmbeddedConfig{Dir: filepath.Join(c.Folder, "etcd"), LogFile: filepath.Join(c.Folder, "etcd.log"), Fast: true}); err != nil {
 		return nil, err
 	}
 	config, err := c.write(r.Address, address(1), r.etcd.Endpoints())
@@ -122,7 +132,7 @@ func ServeRouter(ctx context.Context, c RouterConfig) (_ *Router, err error) {
 		err = r.start(ctx, c, config, "http://"+address(1))
 	}
 	if err != nil {
-		r.etcd.Close()
+		r.closeEtcd()
 		return nil, err
 	}
 	return r, nil
@@ -134,8 +144,8 @@ func (c RouterConfig) write(listen, httpListen string, endpoints []string) (stri
 	for i, endpoint := range endpoints {
 		urls[i] = "http://" + strings.TrimPrefix(endpoint, "http://")
 	}
-	text := fmt.Sprintf("router_name: bench\nlisten: %s\netcd:\n  endpoints: [%s]\nhttp:\n  listen: %s\nshards:\n  user: %s\n  database: %s\n  sslmode: disable\nauth:\n  rules: [host all all loopback trust]\n",
-		listen, strings.Join(urls, ", "), httpListen, c.Role, c.Database)
+	text := fmt.Sprintf("router_name: %s\nlisten: %s\netcd:\n  endpoints: [%s]\nhttp:\n  listen: %s\nshards:\n  user: %s\n  database: %s\n  sslmode: disable\nauth:\n  rules: [host all all loopback trust]\n",
+		filepath.Base(c.Folder), listen, strings.Join(urls, ", "), httpListen, c.Role, c.Database)
 	path := filepath.Join(c.Folder, "cleave.yaml")
 	if err := os.WriteFile(path, []byte(text+c.Further), 0o600); err != nil {
 		return "", fmt.Errorf("write the router's configuration: %w", err)
@@ -156,14 +166,20 @@ func (r *Router) start(ctx context.Context, c RouterConfig, config, base string)
 	if r.process, err = Start(command); err != nil {
 		return err
 	}
-	if err := makeCluster(ctx, base, c.Shards); err != nil {
+	if c.Join == nil {
+		err = makeCluster(ctx, base, c.Shards)
+	}
+	if err == nil {
+		err = awaitReady(ctx, base)
+	}
+	if err != nil {
 		said, _ := os.ReadFile(log.Name())
 		return errors.Join(fmt.Errorf("%w\n%s", err, said), r.process.Stop())
 	}
 	return nil
 }
 
-// makeCluster makes the first map, with the servers as its shards, and waits until the process is ready.
+// makeCluster makes the first map, with the servers as its shards.
 func makeCluster(ctx context.Context, base string, shards []string) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -178,6 +194,13 @@ func makeCluster(ctx context.Context, base string, shards []string) error {
 			return fmt.Errorf("add a shard: %w", err)
 		}
 	}
+	return nil
+}
+
+// awaitReady waits until the process serves clients.
+func awaitReady(ctx context.Context, base string) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	return Eventually(ctx, func() error { return ready(ctx, base) })
 }
 

@@ -49,6 +49,7 @@ type lab struct {
 	plainRelay  relay
 	shardRelays []relay
 	router      *rig.Router
+	other       *rig.Router // of another build; nil if none is given
 	// accounts are the keys on each shard.
 	accounts [][]int64
 	// watchers are connections that ask the servers what they have done.
@@ -158,6 +159,14 @@ func (l *lab) startRouter(ctx context.Context) error {
 		return err
 	}
 	l.closers = append(l.closers, l.router.Close)
+	if l.options.other == "" {
+		return nil
+	}
+	config.Folder, config.Binary, config.Join = filepath.Join(l.folder, "other"), l.options.other, l.router
+	if l.other, err = rig.ServeRouter(ctx, config); err != nil {
+		return fmt.Errorf("start the other router: %w", err)
+	}
+	l.closers = append(l.closers, l.other.Close)
 	return nil
 }
 

@@ -18,11 +18,14 @@ type options struct {
 	mode     string
 	clients  int
 	length   time.Duration // of one measurement
+	warmUp   time.Duration // that comes before
 	rounds   int
 	shards   int
 	accounts int
 
 	flush    time.Duration // that a flush takes longer
+	others   float64       // share of the processors that others may use
+	other    string        // another router's program
 	folder   string        // that the temporary one is made in
 	profiles string        // the folder for the router's profiles
 }
@@ -45,8 +48,11 @@ const (
 	maxFlush = 100 * time.Millisecond
 )
 
+// warmUp is how long clients work before it counts: routers prepare statements, and servers pass on what they have counted, every second.
+const warmUp = time.Second
+
 func parseOptions(arguments []string) (options, error) {
-	var o options
+	o := options{warmUp: warmUp}
 	flags := flag.NewFlagSet("transfers", flag.ContinueOnError)
 	parts := flags.String("parts", strings.Join(allParts, ","), "which parts to run")
 	sides := flags.String("sides", strings.Join(allSides, ","), "what to measure in the part transfers, besides "+oneServer)
@@ -57,6 +63,8 @@ func parseOptions(arguments []string) (options, error) {
 	flags.IntVar(&o.shards, "shards", 4, "shards behind the router")
 	flags.IntVar(&o.accounts, "accounts", 100_000, "accounts")
 	flags.DurationVar(&o.flush, "flush", 0, "what a flush takes longer on all servers, for a disk that is slower than this machine's (commit_delay)")
+	flags.Float64Var(&o.others, "others", 1, "share of the processors that other processes may use: transfers are measured when it is not more, and again if it was")
+	flags.StringVar(&o.other, "other", "", "another build of the router, to be measured beside this tree's: the program's path")
 	flags.StringVar(&o.folder, "folder", os.TempDir(), "where to make the temporary folder with the servers' data; it has to be on a disk")
 	flags.StringVar(&o.profiles, "cpuprofile", "", "a folder for profiles of the router's processor time, one for each side, made in further runs at the end")
 	quickly := flags.Bool("quick", false, "a short version: "+quick.Usage())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cleavedb/cleave/internal/localpg"
@@ -74,6 +75,19 @@ func (l *lab) side(name string) side {
 		l.beforeShards(&s, unguardedDatabase, "")
 	}
 	return s
+}
+
+// others are the same sides with the other router, where there is one.
+func (l *lab) others(sides []side) []side {
+	var others []side
+	for _, s := range sides {
+		if l.other != nil && slices.Contains(s.proxies, l.router.PID()) {
+			s.name, s.what, s.target = s.name+"@other", "the other "+s.what, 0
+			s.urls, s.proxies = []string{address(l.other.Address, database, "")}, []int{l.other.PID()}
+			others = append(others, s)
+		}
+	}
+	return others
 }
 
 // beforeShards makes it a side of relays before all shards, where the client chooses.

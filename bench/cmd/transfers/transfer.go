@@ -102,7 +102,7 @@ type used struct {
 	transfers                 int64
 	proxies, servers, clients time.Duration // of the processors
 	flushes                   int64
-	idle                      time.Duration // of all processors
+	busy, idle                time.Duration // all processors, with what everybody did
 }
 
 // sample is what one measurement gave: the rate, and the rest for each transfer.
@@ -110,11 +110,8 @@ type sample struct {
 	rate                      float64
 	proxies, servers, clients float64 // microseconds
 	flushes                   float64
-	idle                      float64 // share of all processors
+	idle, others              float64 // shares of all processors: not used, used by what has no part in it
 }
-
-// warmUp is how long clients work before it counts: routers prepare statements, and servers pass on what they counted, every second.
-const warmUp = time.Second
 
 // measure runs one side for a while; meanwhile is done beside, if there is something.
 func (l *lab) measure(ctx context.Context, s side, meanwhile func(context.Context) error) (_ sample, err error) {
@@ -127,7 +124,7 @@ func (l *lab) measure(ctx context.Context, s side, meanwhile func(context.Contex
 			err = failed
 		}
 	}()
-	if err := wait(w.ctx, warmUp); err != nil {
+	if err := wait(w.ctx, l.options.warmUp); err != nil {
 		return sample{}, err
 	}
 	before, err := l.used(w.ctx, s, w)
@@ -170,7 +167,7 @@ func (l *lab) used(ctx context.Context, s side, w *load) (u used, err error) {
 		return used{}, fmt.Errorf("ask for the clients' processor time: %w", err)
 	}
 	u.clients = time.Duration(self.Utime.Nano() + self.Stime.Nano())
-	u.idle = idleTime()
+	u.busy, u.idle = processorsUsed()
 	u.at, u.transfers = time.Now(), w.count()
 	return u, nil
 }
@@ -191,12 +188,49 @@ func (u used) to(after used) (sample, error) {
 	}
 	length := after.at.Sub(u.at)
 	each := func(d time.Duration) float64 { return float64(d.Microseconds()) / count }
+	proxies, servers, clients := after.proxies-u.proxies, after.servers-u.servers, after.clients-u.clients
+	busy, idle := after.busy-u.busy, after.idle-u.idle
+	share := func(d time.Duration) float64 { return max(0, float64(d)/float64(max(1, busy+idle))) }
 	return sample{
 		rate:    count / length.Seconds(),
-		proxies: each(after.proxies - u.proxies), servers: each(after.servers - u.servers), clients: each(after.clients - u.clients),
+		proxies: each(proxies), servers: each(servers), clients: each(clients),
 		flushes: float64(after.flushes-u.flushes) / count,
-		idle:    min(1, float64(after.idle-u.idle)/float64(length)/float64(processors())),
+		idle:    share(idle), others: share(busy - proxies - servers - clients),
 	}, nil
+}
+
+// maxAgain is how often a measurement that was disturbed is made again, and maxCalm how long a calm machine is waited for.
+const (
+	maxAgain = 20
+	maxCalm  = 10 * time.Minute
+)
+
+// undisturbed measures a side when nobody else does much, and again if somebody did.
+func (l *lab) undisturbed(ctx context.Context, side side) (s sample, err error) {
+	for range maxAgain {
+		if err := l.calm(ctx); err != nil {
+			return sample{}, err
+		}
+		if s, err = l.measure(ctx, side, nil); err != nil || s.others <= l.options.others {
+			return s, err
+		}
+		fmt.Fprintf(os.Stderr, "  %s again: others used %.0f %% of the processors\n", side.name, 100*s.others)
+	}
+	return s, nil
+}
+
+// calm waits until others use no more of the processors than they may.
+func (l *lab) calm(ctx context.Context) error {
+	for until := time.Now().Add(maxCalm); l.options.others < 1 && time.Now().Before(until); {
+		busy, idle := processorsUsed()
+		if err := wait(ctx, time.Second); err != nil {
+			return err
+		}
+		if b, i := processorsUsed(); float64(b-busy) <= l.options.others*float64(b-busy+i-idle) {
+			return nil
+		}
+	}
+	return nil
 }
 
 // transfers measures the sides by turns and prints how they stand to the base.
@@ -206,12 +240,13 @@ func (l *lab) transfers(ctx context.Context) error {
 	for i, name := range names {
 		sides[i] = l.side(name)
 	}
+	sides = append(sides, l.others(sides)...)
 	samples := make([][]sample, len(sides)) // by side, then by round
 	for round := range l.options.rounds {
 		fmt.Fprintf(os.Stderr, "transfers, round %d of %d\n", round+1, l.options.rounds)
 		for i := range sides {
 			at := (i + round) % len(sides) // whoever goes first is another one every time
-			s, err := l.measure(ctx, sides[at], nil)
+			s, err := l.undisturbed(ctx, sides[at])
 			if err != nil {
 				return err
 			}
@@ -237,22 +272,16 @@ func (l *lab) printTransfers(out io.Writer, sides []side, samples [][]sample) {
 		})
 	}
 	rig.PrintTable(out, rows)
-	fmt.Fprintf(out, "\nWhat a transfer costs: processor time in µs, flushes of the servers' logs; and the share of the processors that was idle\n")
-	rows = [][]string{{"side", "proxy", "servers", "clients", "flushes", "idle"}}
+	fmt.Fprintf(out, "\nWhat a transfer costs: processor time in µs, flushes of the servers' logs; and the shares of the processors that were idle, or used by others\n")
+	rows = [][]string{{"side", "proxy", "servers", "clients", "flushes", "idle", "others"}}
 	for i, s := range sides {
 		row := []string{s.name}
-		for _, column := range []struct {
-			value  func(sample) float64
-			format string
-		}{
-			{func(s sample) float64 { return s.proxies }, "%.0f"},
-			{func(s sample) float64 { return s.servers }, "%.0f"},
-			{func(s sample) float64 { return s.clients }, "%.0f"},
-			{func(s sample) float64 { return s.flushes }, "%.2f"},
-			{func(s sample) float64 { return 100 * s.idle }, "%.0f %%"},
-		} {
-			row = append(row, rig.Number(medianOf(samples[i], column.value), column.format))
-		}
+		of := func(value func(sample) float64) float64 { return medianOf(samples[i], value) }
+		row = append(row,
+			rig.Number(of(func(s sample) float64 { return s.proxies }), "%.0f"), rig.Number(of(func(s sample) float64 { return s.servers }), "%.0f"),
+			rig.Number(of(func(s sample) float64 { return s.clients }), "%.0f"), rig.Number(of(func(s sample) float64 { return s.flushes }), "%.2f"),
+			fmt.Sprintf("%.0f %%", 100*of(func(s sample) float64 { return s.idle })), fmt.Sprintf("%.0f %%", 100*of(func(s sample) float64 { return s.others })),
+		)
 		rows = append(rows, row)
 	}
 	rig.PrintTable(out, rows)
