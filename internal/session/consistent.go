@@ -20,6 +20,8 @@ const (
 	// chasePatience is how long it opens those anew that lag behind, before it keeps decisions waiting, and barrierPatience how long it does that at a time.
 	chasePatience   = 10 * time.Millisecond
 	barrierPatience = 50 * time.Millisecond
+	// crowdedFor is how long readers keep decisions waiting at once, after one has had to.
+	crowdedFor = time.Second
 	// leastPause and mostPause lie between two tries.
 	leastPause = time.Millisecond
 	mostPause  = 100 * time.Millisecond
@@ -84,6 +86,8 @@ type opening struct {
 	shards []int
 	begin  script
 	began  time.Time
+	// barred are the legs that are to keep decisions waiting with the next that they are told, held those that may do so.
+	barred, held []*leg
 	// blocker is a transaction that was not seen on all shards, for who gives up.
 	blocker string
 }
@@ -130,9 +134,13 @@ func (o *opening) enlist() *pgerr.Error {
 func (o *opening) open() *pgerr.Error {
 	pause := leastPause
 	for try := 1; ; try++ {
-		fits, refused := o.try(try > 1)
+		barred := try > 1 || time.Since(o.s.server.crowdedAt()) < crowdedFor
+		fits, refused := o.try(barred)
 		if refused != nil || fits {
 			return refused
+		}
+		if !barred {
+			o.s.server.crowded.Store(time.Now().UnixNano())
 		}
 		if time.Since(o.began) > openingPatience {
 			return pgerr.New(pgerr.SerializationFailure, "could not open a consistent snapshot on all shards").
@@ -148,30 +156,36 @@ func (o *opening) open() *pgerr.Error {
 	}
 }
 
-// try opens the snapshots once, and those that lag behind again as long as that seems to lead somewhere.
+// crowdedAt is when a reader last had to keep decisions waiting.
+func (s *Server) crowdedAt() time.Time { return time.Unix(0, s.crowded.Load()) }
+
+// try opens the snapshots, and those that lag behind again as long as that seems to lead somewhere; barred: while decisions wait.
 func (o *opening) try(barred bool) (fits bool, refused *pgerr.Error) {
-	patience := chasePatience
-	if barred {
-		if !o.bar() {
-			return false, o.rollback()
-		}
-		defer o.unbar()
-		patience = barrierPatience
-	}
 	horizon := o.s.server.horizon.Load()
 	if !horizon.Covers(o.shards) {
 		if horizon, refused = o.newHorizon(); refused != nil {
 			return false, refused
 		}
 	}
+	patience := chasePatience
+	if barred {
+		o.s.server.barrier.Lock() // several readers of this router would be in each other's way
+		defer o.s.server.barrier.Unlock()
+		defer func() {
+			if lost := o.unbar(); lost != nil && refused == nil {
+				fits, refused = false, lost
+			}
+		}()
+		o.barred, patience = o.legs, barrierPatience
+	}
 	opened := txn.NewOpening(horizon)
 	until := time.Now().Add(patience)
 	for lagging := o.legs; ; {
-		if stale, refused := o.openOn(opened, lagging); refused != nil || stale {
+		if again, refused := o.openOn(opened, lagging); refused != nil || again {
 			return false, refused
 		}
 		missing := opened.Missing()
-		if len(missing) > 0 {
+		if len(missing) > 0 && !horizon.Closed() {
 			if refused := o.askMissing(opened, missing); refused != nil {
 				return false, refused
 			}
@@ -207,7 +221,7 @@ func (o *opening) tell(legs []*leg, sql func(*leg) string, heard func(l *leg, a 
 		failure := a.refusal(legs[i])
 		if failure == nil {
 			if err := heard(legs[i], &a); err != nil {
-				failure = pgerr.New(pgerr.InternalError, "shard %q could not be understood", legs[i].backend.ShardName()).WithDetail("%s", err)
+				failure = notUnderstood(legs[i], err)
 			}
 		}
 		if refused == nil {
@@ -215,6 +229,10 @@ func (o *opening) tell(legs []*leg, sql func(*leg) string, heard func(l *leg, a 
 		}
 	}
 	return refused
+}
+
+func notUnderstood(l *leg, err error) *pgerr.Error {
+	return pgerr.New(pgerr.InternalError, "shard %q could not be understood", l.backend.ShardName()).WithDetail("%s", err)
 }
 
 // newHorizon asks all shards for a snapshot, and when all have answered, for what is prepared.
@@ -248,28 +266,47 @@ func (o *opening) newHorizon() (*txn.Horizon, *pgerr.Error) {
 	return horizon, nil
 }
 
-// openOn opens the snapshots of some legs, those that they have are given up. Stale: the horizon is of no use any more.
-func (o *opening) openOn(opened *txn.Opening, legs []*leg) (stale bool, refused *pgerr.Error) {
+// openOn opens the snapshots of some legs, those that they have are given up. Legs that are to keep decisions waiting are told so before. Again: the horizon is of no use any
+// more, or somebody else keeps decisions waiting.
+func (o *opening) openOn(opened *txn.Opening, legs []*leg) (again bool, refused *pgerr.Error) {
+	barring := o.barred
 	for _, l := range legs {
 		l.pending = nil
 		if l.status != statusIdle {
 			l.pending = script{{sql: "ROLLBACK"}}
 		}
+		if slices.Contains(barring, l) {
+			l.pending = append(l.pending, line{sql: txn.BarrierSQL})
+		}
 		l.pending = append(l.pending, o.begin...)
 	}
-	refused = o.tell(legs, func(l *leg) string { return opened.SQL(l.backend.Shard()) }, func(l *leg, a *told) error {
-		err := opened.Opened(l.backend.Shard(), a.rows)
-		if errors.Is(err, txn.ErrStale) {
-			stale = true
-			o.s.server.horizon.Store(nil)
-			return nil
+	o.held, o.barred = append(o.held, barring...), nil
+	for i, a := range o.s.tellLegs(legs, func(l *leg) string { return opened.SQL(l.backend.Shard()) }) {
+		failure := a.refusal(legs[i])
+		if failure != nil && failure.Code == pgerr.LockNotAvailable && slices.Contains(barring, legs[i]) {
+			again, failure = true, nil
+		} else if failure == nil {
+			rows := a.rows
+			if slices.Contains(barring, legs[i]) {
+				rows = rows[min(1, len(rows)):] // the first is the lock's
+			}
+			err := opened.Opened(legs[i].backend.Shard(), rows)
+			switch {
+			case errors.Is(err, txn.ErrStale):
+				again = true
+				o.s.server.horizon.Store(nil)
+			case err != nil:
+				failure = notUnderstood(legs[i], err)
+			}
 		}
-		return err
-	})
-	if refused == nil && stale {
+		if refused == nil {
+			refused = failure
+		}
+	}
+	if refused == nil && again {
 		refused = o.rollback()
 	}
-	return stale, refused
+	return again, refused
 }
 
 // askMissing asks shards for transactions by name that others see.
@@ -287,31 +324,23 @@ func (o *opening) rollback() *pgerr.Error {
 	return o.tell(open, always("ROLLBACK"), func(*leg, *told) error { return nil })
 }
 
-// bar keeps decisions waiting on all shards, and says whether it could: somebody else may do the same.
-func (o *opening) bar() bool {
-	if o.rollback() != nil {
-		return false
+// unbar lets decisions go on. A session that gave up waiting for the lock in the moment in which it got it has it, so all are told. A backend that does not do so has to go.
+func (o *opening) unbar() (refused *pgerr.Error) {
+	legs := slices.DeleteFunc(o.held, func(l *leg) bool { return o.s.legs[l.backend.Shard()] != l })
+	o.held, o.barred = nil, nil
+	for _, l := range legs {
+		l.pending = nil
 	}
-	for i, l := range o.legs {
-		if a := o.s.tellLegs([]*leg{l}, always(txn.BarrierSQL))[0]; a.refusal(l) != nil {
-			o.unbarLegs(o.legs[i:i+1], txn.BarrierFailedSQL)
-			o.unbarLegs(o.legs[:i], txn.BarrierEndSQL)
-			return false
-		}
-	}
-	return true
-}
-
-func (o *opening) unbar() { o.unbarLegs(o.legs, txn.BarrierEndSQL) }
-
-// unbarLegs lets decisions go on. A backend that does not do so has to go.
-func (o *opening) unbarLegs(legs []*leg, sql string) {
-	legs = slices.DeleteFunc(slices.Clone(legs), func(l *leg) bool { return o.s.legs[l.backend.Shard()] != l })
-	for i, a := range o.s.tellFirmly(legs, always(sql)) {
-		if a.err == nil && a.refusal(legs[i]) != nil {
+	for i, a := range o.s.tellFirmly(legs, always(txn.BarrierEndSQL)) {
+		failure := a.refusal(legs[i])
+		if failure != nil && a.err == nil {
 			o.s.dropLeg(legs[i], "it may keep transactions waiting")
 		}
+		if refused == nil {
+			refused = failure
+		}
 	}
+	return refused
 }
 
 // setConsistent is SET cleave.consistent_reads.

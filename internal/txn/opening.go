@@ -18,7 +18,12 @@ type Horizon struct {
 	snapshots map[int]snapshot
 	// named are the transactions that the snapshots may not fit together on.
 	named []string
+	// closed: the snapshots were found to fit together.
+	closed bool
 }
+
+// Closed says whether a transaction that its snapshots see on one shard they see on all: then, of two later ones, what is news to one is news to the other.
+func (h *Horizon) Closed() bool { return h.closed }
 
 // snapshot is one of a shard: of which server and timeline, and what PostgreSQL says it sees.
 type snapshot struct{ system, timeline, text string }
@@ -200,7 +205,7 @@ func (o *Opening) Horizon() (*Horizon, error) {
 	if time.Since(o.began) > openingValid || wallAge(o.began) > openingValid {
 		return nil, ErrStale
 	}
-	h := &Horizon{at: o.began, snapshots: map[int]snapshot{}}
+	h := &Horizon{at: o.began, snapshots: map[int]snapshot{}, closed: true}
 	for number, one := range o.shards {
 		h.snapshots[number] = one.snapshot
 	}
@@ -213,9 +218,6 @@ const barrierKeys = "1668048225, 1"
 // BarrierSQL keeps decisions on a shard waiting, until [BarrierEndSQL]; for a tenth of a second it waits for those under way.
 const (
 	BarrierSQL = "SELECT pg_catalog.set_config('lock_timeout', '100ms', true), pg_catalog.pg_advisory_lock(" + barrierKeys + ")"
-	// BarrierEndSQL ends that.
+	// BarrierEndSQL ends that, if it was so.
 	BarrierEndSQL = "SELECT pg_catalog.pg_advisory_unlock(" + barrierKeys + ")"
-	// BarrierFailedSQL is for a [BarrierSQL] that failed, outside a transaction: a session that gives up waiting in the moment in which it is given the lock
-	// has both the error and the lock. Mostly it has no lock, of which nobody needs to hear.
-	BarrierFailedSQL = "SELECT pg_catalog.set_config('client_min_messages', 'error', true), pg_catalog.pg_advisory_unlock(" + barrierKeys + ")"
 )
