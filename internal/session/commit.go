@@ -50,9 +50,13 @@ func (s *session) writeLegs(legs []*leg, sql func(*leg) string) (ready []int, an
 		for _, line := range l.pending {
 			out = wire.AppendQuery(out, line.on(l.backend.Shard()))
 		}
-		out = wire.AppendQuery(out, text)
 		ready[i] = len(l.pending) + 1
-		l.pending, l.state.unnamed = nil, nil
+		if len(l.before) > 0 {
+			out = append(out, l.before...)
+			ready[i]++
+		}
+		out = wire.AppendQuery(out, text)
+		l.pending, l.before, l.state.unnamed = nil, nil, nil
 		if _, err := l.backend.Conn().Write(out); err != nil {
 			answers[i].err = err
 		}

@@ -52,16 +52,21 @@ func (s *session) openIfConsistent() *pgerr.Error {
 		if refused != nil || level != "repeatable read" {
 			return refused
 		}
-		var shards []int
-		for shard := range s.currentMap().Shards() {
-			shards = append(shards, shard.Number())
-		}
-		return s.openSnapshots(shards)
+		return s.openSnapshots(s.allShards())
 	case len(s.spreadTo) > 0 && !s.needsBlock():
 		s.tx.open, s.tx.begin, s.tx.implicit = true, consistentBegin, true
-		return s.openSnapshots(slices.Clone(s.spreadTo))
+		return s.openSnapshots(s.allShards())
 	}
 	return nil
+}
+
+// allShards are the numbers of all shards. Who reads from some has to look at all, because the shard that decided what is read may be any.
+func (s *session) allShards() []int {
+	var shards []int
+	for shard := range s.currentMap().Shards() {
+		shards = append(shards, shard.Number())
+	}
+	return shards
 }
 
 // levelAhead is the isolation level of a transaction that no shard has heard of. What it has said of the level itself is plain to see.
@@ -202,15 +207,13 @@ func (o *opening) try(barred bool) (fits bool, refused *pgerr.Error) {
 	}
 }
 
-// keep keeps what fits as the horizon of those who come next, if it is worth that.
+// keep keeps what fits as the horizon of those who come next.
 func (o *opening) keep(opened *txn.Opening) (fits bool, refused *pgerr.Error) {
 	next, err := opened.Horizon()
 	if err != nil {
 		return false, o.rollback()
 	}
-	if now := o.s.server.horizon.Load(); len(o.shards) == o.s.currentMap().ShardCount() || !now.Covers(o.shards) {
-		o.s.server.horizon.Store(next)
-	}
+	o.s.server.horizon.Store(next)
 	return true, nil
 }
 
@@ -313,8 +316,7 @@ func (o *opening) openOn(opened *txn.Opening, legs []*leg) (again bool, refused 
 func (o *opening) askMissing(opened *txn.Opening, missing map[int][]string) *pgerr.Error {
 	legs := slices.DeleteFunc(slices.Clone(o.legs), func(l *leg) bool { return missing[l.backend.Shard()] == nil })
 	return o.tell(legs, func(l *leg) string { return txn.SeesSQL(missing[l.backend.Shard()]) }, func(l *leg, a *told) error {
-		opened.Sees(l.backend.Shard(), a.rows)
-		return nil
+		return opened.Sees(l.backend.Shard(), a.rows)
 	})
 }
 

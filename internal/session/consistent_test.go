@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/txn"
 )
 
 // TestConsistentReadsAnswerAsBefore: with snapshots opened on all shards at once, a transaction does what it would do without.
@@ -70,6 +71,7 @@ func TestSettingConsistentReads(t *testing.T) {
 		client.query("SET cleave.consistent_reads = " + value)
 		shows(want)
 	}
+	client.query("RESET cleave.consistent_reads")
 	wantCodes(t, client.query("SET cleave.consistent_reads = maybe"), "22023", "ready I")
 	for _, sql := range []string{"BEGIN", "SET LOCAL cleave.consistent_reads = on"} {
 		client.query(sql)
@@ -111,18 +113,22 @@ func TestHalfOfATransactionIsNotShown(t *testing.T) {
 	}
 	// The parts as a router would leave them that died when one had decided.
 	gid := fmt.Sprintf("cleave/%s/1/%d/1/1/router/random", clusterID[:8], first.PgConn().PID())
-	note := "SELECT cleave.note_commit('" + gid + "', '{1,2}')"
+	var xid string
 	execute(t, second, "SET cleave.router = 'by hand'")
 	execute(t, first, "SET cleave.router = 'by hand'")
-	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", b), note, "PREPARE TRANSACTION '" + gid + "/1'"} {
+	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", b)} {
 		execute(t, second, sql)
 	}
+	xid = one[string](t, second, strings.Replace(txn.NoteStatement, "xid", "xid::text", 1), gid, "{1,2}")
+	execute(t, second, "PREPARE TRANSACTION '"+gid+"/1'")
 	if got := notes(); got != "old old" {
 		t.Errorf("before the decision there is %q", got)
 	}
-	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", a), note, "COMMIT"} {
+	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", a)} {
 		execute(t, first, sql)
 	}
+	execute(t, first, txn.DecideStatement, gid, "{1,2}", "{0,"+xid+"}")
+	execute(t, first, "COMMIT")
 	read := make(chan string)
 	go func() { read <- notes() }()
 	time.Sleep(300 * time.Millisecond)

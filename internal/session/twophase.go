@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/failpoint"
@@ -18,6 +19,8 @@ type commitment struct {
 	name    txn.Name
 	gid     string
 	members []int
+	// xids are the numbers that the parts have on their shards; 0 for the one that decides.
+	xids []uint64
 	// decider commits, with the decision; the others are prepared before.
 	decider *leg
 	others  []*leg
@@ -53,6 +56,7 @@ func (s *session) commitTwoPhase(decider *leg, others []*leg) *pgerr.Error {
 		c.members = append(c.members, l.backend.Shard())
 	}
 	slices.Sort(c.members)
+	c.xids = make([]uint64, len(c.members))
 	told := decider.state.greeting
 	c.name = txn.NewName(s.currentMap().Cluster(), decider.backend.Shard(), told.Timeline, told.PID, told.Start, s.server.config.Router)
 	c.gid = c.name.String()
@@ -88,11 +92,17 @@ func explained(failure *pgerr.Error) *pgerr.Error {
 func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 	c.s.setWorking(c.others)
 	defer c.s.setWorking(nil)
-	note := txn.NoteSQL(c.gid, c.members)
-	ready, answers := c.s.writeLegs(c.others, func(l *leg) string { return note + "; PREPARE TRANSACTION " + c.part(l) })
+	members := txn.NumbersText(c.members)
+	ready, answers := c.s.writeLegs(c.others, func(l *leg) string {
+		c.noting(l, partNote, c.gid, members)
+		return "PREPARE TRANSACTION " + c.part(l)
+	})
 	failpoint.Hit("commit.preparing")
 	for i, a := range c.s.hearLegs(c.others, ready, answers) {
-		failure := a.refusal(c.others[i])
+		failure := c.noted(&a, c.others[i], partNote)
+		if failure == nil {
+			failure = c.learnt(&a, c.others[i])
+		}
 		switch {
 		case a.err != nil:
 			c.unsure = true
@@ -111,6 +121,63 @@ func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 	return prepared, refused
 }
 
+// note is a statement that a backend prepares once and runs in every commit over several shards.
+type note struct {
+	name, sql string
+	oids      []uint32
+}
+
+// The statements that note a part, and a decision.
+var (
+	partNote     = note{"cleave_part", txn.NoteStatement, []uint32{textOID, int4ArrayOID}}
+	decisionNote = note{"cleave_decision", txn.DecideStatement, []uint32{textOID, int4ArrayOID, int8ArrayOID}}
+)
+
+const (
+	textOID      = 25
+	int4ArrayOID = 1007
+	int8ArrayOID = 1016
+)
+
+// noting has a leg note something before it does what it is told next.
+func (c *commitment) noting(l *leg, n note, values ...string) {
+	var out []byte
+	if !l.state.has(n.name) {
+		l.state.add(n.name)
+		out = wire.AppendClose(out, 'S', n.name) // if it was made in a transaction that came to nothing, it is there
+		out = wire.AppendParse(out, n.name, n.sql, n.oids)
+	}
+	parameters := make([][]byte, len(values))
+	for i, value := range values {
+		parameters[i] = []byte(value)
+	}
+	out = wire.AppendBind(out, "", n.name, nil, parameters, nil)
+	out = wire.AppendExecute(out, "", 0)
+	l.before = wire.AppendSync(out)
+}
+
+// noted returns why a leg has not done what it was told, which includes noting it.
+func (c *commitment) noted(a *told, l *leg, n note) *pgerr.Error {
+	failure := a.refusal(l)
+	if st := l.state.prepared[n.name]; st != nil && failure == nil {
+		st.confirmed = true
+	} else if st != nil && !st.confirmed {
+		l.state.remove(st) // it may never have been made
+	}
+	return failure
+}
+
+// learnt takes in the number that a part has on its shard.
+func (c *commitment) learnt(a *told, l *leg) *pgerr.Error {
+	if len(a.rows) == 1 && len(a.rows[0]) == 1 {
+		if xid, err := strconv.ParseUint(a.rows[0][0], 10, 64); err == nil {
+			c.xids[slices.Index(c.members, l.backend.Shard())] = xid
+			return nil
+		}
+	}
+	return pgerr.New(pgerr.InternalError, "shard %q did not tell the number of its transaction", l.backend.ShardName())
+}
+
 // part is the name under which a leg is prepared, for SQL.
 func (c *commitment) part(l *leg) string {
 	return sqltext.QuoteLiteral(txn.PartName(c.gid, l.state.greeting.Timeline))
@@ -119,10 +186,13 @@ func (c *commitment) part(l *leg) string {
 // decide commits the part that decides, and returns why it is not committed. Nothing cancels it.
 func (c *commitment) decide() *pgerr.Error {
 	legs := []*leg{c.decider}
-	ready, answers := c.s.writeLegs(legs, always(txn.NoteSQL(c.gid, c.members)+"; COMMIT"))
+	ready, answers := c.s.writeLegs(legs, func(l *leg) string {
+		c.noting(l, decisionNote, c.gid, txn.NumbersText(c.members), txn.NumbersText(c.xids))
+		return "COMMIT"
+	})
 	failpoint.Hit("commit.deciding")
 	a := c.s.hearLegs(legs, ready, answers)[0]
-	switch failure := a.refusal(c.decider); {
+	switch failure := c.noted(&a, c.decider, decisionNote); {
 	case a.err != nil:
 		return c.outcome()
 	case failure != nil:

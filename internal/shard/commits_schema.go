@@ -1,46 +1,39 @@
 package shard
 
 // commitsNoted makes what a shard keeps of transactions over several shards: DESIGN.md of package txn says what for. Clients' own roles
-// commit, so they call the functions, which see and write nothing but rows about transactions. They have no SET clause, which has its
+// commit, so they call the functions, and write through the view, which see and write nothing but rows about transactions. Functions have no SET clause, which has its
 // price, so everything is named with its schema.
 const commitsNoted = `
 	CREATE TABLE cleave.commits (
-		gid          text PRIMARY KEY,
+		xid          xid8 PRIMARY KEY DEFAULT pg_catalog.pg_current_xact_id(),
+		gid          text NOT NULL,
+		decides      boolean NOT NULL,
+		decision     text NOT NULL DEFAULT 'commit' CHECK (decision IN ('commit', 'abort')),
 		participants integer[] NOT NULL,
-		decision     text NOT NULL CHECK (decision IN ('commit', 'abort')),
-		xid          xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+		xids         bigint[],
 		at           timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+		flushed      text DEFAULT CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local', 'remote_write'])
+			THEN pg_catalog.set_config('synchronous_commit', 'on', true) END,
 		lost         integer[]
 	);
-	CREATE INDEX commits_by_xid ON cleave.commits (xid);
+	CREATE UNIQUE INDEX commits_decisions ON cleave.commits (gid) WHERE decides;
 	CREATE INDEX commits_lost ON cleave.commits (gid) WHERE lost IS NOT NULL;
-	COMMENT ON TABLE cleave.commits IS 'transactions over several shards that wrote here: on the shard that its name says, a row is the decision; elsewhere it says that the part is committed';
+	COMMENT ON TABLE cleave.commits IS 'transactions over several shards that wrote here: on the shard that decides, a row is the decision; elsewhere it says that the part is committed';
+	COMMENT ON COLUMN cleave.commits.xids IS 'of a decision: the numbers that the parts have on the participants, in their order; 0 for its own';
+	COMMENT ON COLUMN cleave.commits.flushed IS 'nothing, but writing it sees to it that the transaction is flushed when it is committed';
 	COMMENT ON COLUMN cleave.commits.lost IS 'numbers of the participants whose part is neither prepared nor committed, or which have lost the decision';
+	CREATE VIEW cleave.own_commits AS SELECT c.gid, c.decides, c.participants, c.xids, c.xid FROM cleave.commits c
+		WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND (NOT c.decides OR pg_catalog.split_part(c.gid, '/', 4) OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()::text)
+		WITH CASCADED CHECK OPTION;
+	COMMENT ON VIEW cleave.own_commits IS 'through which a session notes its part of a transaction over several shards; only those that it decides itself are decisions';
 	CREATE TABLE cleave.sweeps (
 		id   text PRIMARY KEY,
 		gids text[] NOT NULL,
 		at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 	);
 	COMMENT ON TABLE cleave.sweeps IS 'transactions that were decided here and are committed everywhere, whose rows are being deleted';
-	REVOKE ALL ON cleave.commits, cleave.sweeps FROM PUBLIC;
-
-	CREATE FUNCTION cleave.note_commit(transaction text, members integer[]) RETURNS void
-	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $note$
-	BEGIN
-		IF pg_catalog.split_part(transaction, '/', 3) OPERATOR(pg_catalog.=) (SELECT i.number FROM cleave.identity i)::text THEN
-			IF pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::text THEN
-				RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
-			END IF;
-			-- A reader that finds no moment between decisions takes it for one.
-			PERFORM pg_catalog.pg_advisory_xact_lock_shared(1668048225, 1);
-		END IF;
-		IF pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY (ARRAY['off', 'local', 'remote_write']) THEN
-			PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
-		END IF;
-		INSERT INTO cleave.commits (gid, participants, decision) VALUES (transaction, members, 'commit');
-	END
-	$note$;
-	COMMENT ON FUNCTION cleave.note_commit(text, integer[]) IS 'notes, in the transaction that commits it, a part of a transaction over several shards';
+	REVOKE ALL ON cleave.commits, cleave.sweeps, cleave.own_commits FROM PUBLIC;
+	GRANT INSERT, SELECT (xid) ON cleave.own_commits TO PUBLIC;
 
 	CREATE FUNCTION cleave.note_abort(transaction text) RETURNS void
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $note$
@@ -49,7 +42,7 @@ const commitsNoted = `
 			OR pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::text THEN
 			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
 		END IF;
-		INSERT INTO cleave.commits (gid, participants, decision) VALUES (transaction, '{}', 'abort') ON CONFLICT DO NOTHING;
+		INSERT INTO cleave.commits (gid, decides, participants, decision) VALUES (transaction, true, '{}', 'abort') ON CONFLICT DO NOTHING;
 	END
 	$note$;
 	COMMENT ON FUNCTION cleave.note_abort(text) IS 'notes, after its part was rolled back here, that a transaction over several shards is aborted';
@@ -61,7 +54,7 @@ const commitsNoted = `
 		alive := EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
 			WHERE a.pid::text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 4)
 			AND (a.backend_start IS NULL OR ((EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint)::text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 5)));
-		SELECT c.decision INTO decision FROM cleave.commits c WHERE c.gid OPERATOR(pg_catalog.=) transaction;
+		SELECT c.decision INTO decision FROM cleave.commits c WHERE c.decides AND c.gid OPERATOR(pg_catalog.=) transaction;
 		timeline := cleave.timeline();
 	END
 	$outcome$;
@@ -74,21 +67,21 @@ const commitsNoted = `
 	$timeline$;
 	COMMENT ON FUNCTION cleave.timeline() IS 'the timeline that the server writes; 0 of a replica';
 
-	CREATE FUNCTION cleave.open_snapshot(horizon pg_snapshot, named text[], OUT taken text, OUT gid text, OUT participants integer[]) RETURNS SETOF record
+	CREATE FUNCTION cleave.open_snapshot(horizon pg_snapshot, named text[], OUT taken text, OUT gid text, OUT decides boolean, OUT participants integer[], OUT xids bigint[]) RETURNS SETOF record
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $open$
 	BEGIN
 		taken := cleave.server_state() OPERATOR(pg_catalog.||) pg_catalog.pg_current_snapshot()::text;
 		RETURN NEXT;
 		taken := NULL;
-		FOR gid, participants IN
-			SELECT c.gid, c.participants FROM cleave.commits c
+		FOR gid, decides, participants, xids IN
+			SELECT c.gid, c.decides, c.participants, c.xids FROM cleave.commits c
 			WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND horizon IS NOT NULL AND c.xid OPERATOR(pg_catalog.>=) pg_catalog.pg_snapshot_xmax(horizon)
 			UNION ALL
-			SELECT c.gid, c.participants FROM cleave.commits c
+			SELECT c.gid, c.decides, c.participants, c.xids FROM cleave.commits c
 			WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND horizon IS NOT NULL AND c.xid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT pg_catalog.pg_snapshot_xip(horizon)))
 			UNION ALL
-			SELECT c.gid, c.participants FROM cleave.commits c
-			WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND c.gid OPERATOR(pg_catalog.=) ANY (named)
+			SELECT c.gid, c.decides, c.participants, c.xids FROM cleave.commits c
+			WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND c.decides AND c.gid OPERATOR(pg_catalog.=) ANY (named)
 		LOOP
 			RETURN NEXT;
 		END LOOP;
@@ -102,14 +95,14 @@ const commitsNoted = `
 	$state$;
 	COMMENT ON FUNCTION cleave.server_state() IS 'which server this is, and on which timeline';
 
-	REVOKE ALL ON FUNCTION cleave.note_commit(text, integer[]), cleave.note_abort(text), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() FROM PUBLIC;
-	GRANT EXECUTE ON FUNCTION cleave.note_commit(text, integer[]), cleave.note_abort(text), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() TO PUBLIC;`
+	REVOKE ALL ON FUNCTION cleave.note_abort(text), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() FROM PUBLIC;
+	GRANT EXECUTE ON FUNCTION cleave.note_abort(text), cleave.outcome_of(text), cleave.timeline(), cleave.open_snapshot(pg_snapshot, text[]), cleave.server_state() TO PUBLIC;`
 
-// commitFunctions are those that commitsNoted makes.
+// commitFunctions are the functions, and the view, that commitsNoted makes.
 var commitFunctions = []Object{
+	{Kind: "view", Name: "cleave.own_commits"},
 	{Kind: "function", Name: "cleave.timeline()"},
 	{Kind: "function", Name: "cleave.server_state()"},
-	{Kind: "function", Name: "cleave.note_commit(pg_catalog.text,integer[])"},
 	{Kind: "function", Name: "cleave.note_abort(pg_catalog.text)"},
 	{Kind: "function", Name: "cleave.outcome_of(pg_catalog.text)"},
 	{Kind: "function", Name: "cleave.open_snapshot(pg_catalog.pg_snapshot,pg_catalog.text[])"},

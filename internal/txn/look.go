@@ -94,7 +94,7 @@ func (r *Recovery) describe(ctx context.Context, t *transaction, looks map[int]*
 	members := append(slices.Clone(prepared), t.name.Shard)
 	if decider := looks[t.name.Shard]; decider != nil && decider.conn != nil && t.outcome.Decision == Commit {
 		var noted []int
-		if decider.conn.QueryRow(ctx, "SELECT participants FROM cleave.commits WHERE gid = $1", t.gid).Scan(&noted) == nil {
+		if decider.conn.QueryRow(ctx, "SELECT participants FROM cleave.commits WHERE gid = $1 AND decides", t.gid).Scan(&noted) == nil {
 			members = append(members, noted...)
 		}
 	}

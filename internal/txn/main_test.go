@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,13 +135,14 @@ type transfer struct {
 	id      int
 	gid     string
 	members []int
+	xids    []uint64
 	decider *pgx.Conn
 }
 
 // begin begins one on some shards.
 func (w *world) begin(t testing.TB, id int, members ...int) *transfer {
 	t.Helper()
-	tr := &transfer{w: w, id: id, members: members, decider: w.on(t, members[0])}
+	tr := &transfer{w: w, id: id, members: members, xids: make([]uint64, len(members)), decider: w.on(t, members[0])}
 	start := one[int64](t, tr.decider, "SELECT (extract(epoch FROM backend_start) * 1000000)::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()")
 	timeline := one[int](t, tr.decider, "SELECT cleave.timeline()")
 	tr.gid = NewName(clusterID, members[0], timeline, int(tr.decider.PgConn().PID()), start, "router").String()
@@ -153,14 +156,32 @@ func (tr *transfer) prepare(t testing.TB, numbers ...int) *transfer {
 	for _, number := range numbers {
 		conn := tr.w.on(t, number)
 		timeline := one[int](t, conn, "SELECT cleave.timeline()")
-		execute(t, conn, "BEGIN", fmt.Sprintf("INSERT INTO public.things VALUES (%d)", tr.id), NoteSQL(tr.gid, tr.members), "PREPARE TRANSACTION '"+PartName(tr.gid, timeline)+"'")
+		execute(t, conn, "BEGIN", fmt.Sprintf("INSERT INTO public.things VALUES (%d)", tr.id))
+		tr.note(t, conn, number)
+		execute(t, conn, "PREPARE TRANSACTION '"+PartName(tr.gid, timeline)+"'")
 	}
 	return tr
 }
 
+// note notes the part of a shard.
+func (tr *transfer) note(t testing.TB, conn *pgx.Conn, number int) {
+	t.Helper()
+	tr.xids[slices.Index(tr.members, number)] = one[uint64](t, conn, strings.Replace(NoteStatement, "xid", "xid::text::bigint", 1), tr.gid, NumbersText(tr.members))
+}
+
+// decideOnly notes the decision.
+func (tr *transfer) decideOnly(t testing.TB, conn *pgx.Conn) error {
+	t.Helper()
+	_, err := conn.Exec(t.Context(), DecideStatement, tr.gid, NumbersText(tr.members), NumbersText(tr.xids))
+	return err
+}
+
 func (tr *transfer) decide(t testing.TB) *transfer {
 	t.Helper()
-	execute(t, tr.decider, NoteSQL(tr.gid, tr.members), "COMMIT")
+	if err := tr.decideOnly(t, tr.decider); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, tr.decider, "COMMIT")
 	return tr
 }
 

@@ -79,16 +79,23 @@ func splitPart(prepared string) (gid string, timeline int, err error) {
 	return prepared[:at], timeline, err
 }
 
-// NoteSQL notes a part of the transaction, in its own local transaction.
-func NoteSQL(gid string, participants []int) string {
-	var list strings.Builder
-	for i, number := range participants {
+// NoteStatement notes a part that is about to be prepared, in its own local transaction, and tells the number of that. Its parameters are the name and the participants.
+const NoteStatement = "INSERT INTO cleave.own_commits (gid, decides, participants) VALUES ($1, false, $2) RETURNING xid"
+
+// DecideStatement notes the decision, in the local transaction that is about to be committed with it. Its parameters are the name, the participants and, in their order, the
+// numbers that [NoteStatement] told; 0 for its own. It waits for readers that keep decisions waiting.
+const DecideStatement = "INSERT INTO cleave.own_commits (gid, decides, participants, xids) SELECT $1, true, $2, $3 FROM pg_catalog.pg_advisory_xact_lock_shared(" + barrierKeys + ")"
+
+// NumbersText is a list of numbers as a parameter.
+func NumbersText[T int | uint64](numbers []T) string {
+	text := []byte{'{'}
+	for i, number := range numbers {
 		if i > 0 {
-			list.WriteByte(',')
+			text = append(text, ',')
 		}
-		list.WriteString(strconv.Itoa(number))
+		text = strconv.AppendUint(text, uint64(number), 10)
 	}
-	return "SELECT cleave.note_commit(" + sqltext.QuoteLiteral(gid) + ", '{" + list.String() + "}')"
+	return string(append(text, '}'))
 }
 
 // NoteAbortSQL notes that a transaction will never be decided, on the backend that could have decided it.

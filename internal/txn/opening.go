@@ -3,7 +3,6 @@ package txn
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,15 +25,42 @@ type Horizon struct {
 func (h *Horizon) Closed() bool { return h.closed }
 
 // snapshot is one of a shard: of which server and timeline, and what PostgreSQL says it sees.
-type snapshot struct{ system, timeline, text string }
+type snapshot struct {
+	system, timeline, text string
+	// next is the first number that it does not know of, running are those before that it does not see.
+	next    uint64
+	running map[uint64]bool
+}
 
 func parseSnapshot(text string) (snapshot, error) {
 	parts := strings.SplitN(text, "/", 3)
 	if len(parts) != 3 {
 		return snapshot{}, fmt.Errorf("%q is not a snapshot", text)
 	}
-	return snapshot{parts[0], parts[1], parts[2]}, nil
+	s := snapshot{system: parts[0], timeline: parts[1], text: parts[2], running: map[uint64]bool{}}
+	bounds := strings.SplitN(parts[2], ":", 3)
+	if len(bounds) != 3 {
+		return snapshot{}, fmt.Errorf("%q is not a snapshot", text)
+	}
+	var err error
+	if s.next, err = strconv.ParseUint(bounds[1], 10, 64); err != nil {
+		return snapshot{}, err
+	}
+	for number := range strings.SplitSeq(bounds[2], ",") {
+		if number == "" {
+			continue
+		}
+		running, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			return snapshot{}, err
+		}
+		s.running[running] = true
+	}
+	return s, nil
 }
+
+// sees says whether a transaction that is known to be committed is seen.
+func (s snapshot) sees(xid uint64) bool { return xid < s.next && !s.running[xid] }
 
 // horizonAge is how long a horizon is used: what has been committed since has to be looked at one by one.
 const horizonAge = 3 * time.Second
@@ -93,8 +119,10 @@ type Opening struct {
 // opened is one shard's.
 type opened struct {
 	snapshot snapshot
-	sees     map[string]bool
-	news     map[string][]int // participants by gid
+	// marks are transactions of which it sees its part, decided those of which it sees the decision, with the number of the part on each participant; of both
+	// only what the horizon did not see.
+	marks   map[string]bool
+	decided map[string]map[int]uint64
 }
 
 // openingValid is how long an opening may take; clean-up waits for longer before it deletes anything.
@@ -110,7 +138,7 @@ func NewOpening(h *Horizon) *Opening {
 
 // SQL is the first statement of the transaction on a shard. Its rows go to [Opening.Opened].
 func (o *Opening) SQL(number int) string {
-	return "SELECT taken, gid, participants FROM cleave.open_snapshot(" + sqltext.QuoteLiteral(o.horizon.snapshots[number].text) + "::pg_catalog.pg_snapshot, " + namesSQL(o.horizon.named) + ")"
+	return "SELECT taken, gid, decides, participants, xids FROM cleave.open_snapshot(" + sqltext.QuoteLiteral(o.horizon.snapshots[number].text) + "::pg_catalog.pg_snapshot, " + namesSQL(o.horizon.named) + ")"
 }
 
 func namesSQL(gids []string) string {
@@ -123,9 +151,9 @@ func namesSQL(gids []string) string {
 
 // Opened notes what a shard has answered, whose snapshot, if it had one, is given up.
 func (o *Opening) Opened(number int, rows [][]string) error {
-	one := &opened{sees: map[string]bool{}, news: map[string][]int{}}
+	one := &opened{marks: map[string]bool{}, decided: map[string]map[int]uint64{}}
 	for i, row := range rows {
-		if len(row) != 3 {
+		if len(row) != 5 {
 			return fmt.Errorf("a shard has answered with %d columns", len(row))
 		}
 		if i == 0 {
@@ -135,11 +163,9 @@ func (o *Opening) Opened(number int, rows [][]string) error {
 			}
 			continue
 		}
-		members, err := parseNumbers(row[2])
-		if err != nil {
+		if err := one.note(row[1:]); err != nil {
 			return err
 		}
-		one.news[row[1]], one.sees[row[1]] = members, true
 	}
 	if from := o.horizon.snapshots[number]; one.snapshot.text == "" || one.snapshot.system != from.system || one.snapshot.timeline != from.timeline {
 		return ErrStale
@@ -148,14 +174,42 @@ func (o *Opening) Opened(number int, rows [][]string) error {
 	return nil
 }
 
-// parseNumbers reads an array of integers.
-func parseNumbers(text string) ([]int, error) {
-	var numbers []int
+// note takes in what a shard has noted of a transaction: its name, whether this is the decision, the participants and the numbers of their parts.
+func (one *opened) note(row []string) error {
+	gid := row[0]
+	if row[1] != "t" {
+		one.marks[gid] = true
+		return nil
+	}
+	members, err := parseNumbers(row[2])
+	if err != nil {
+		return err
+	}
+	numbers, err := parseNumbers(row[3])
+	if err != nil {
+		return err
+	}
+	if len(members) != len(numbers) {
+		return fmt.Errorf("transaction %q has %d participants and %d parts", gid, len(members), len(numbers))
+	}
+	parts := map[int]uint64{}
+	for i, member := range members {
+		if numbers[i] > 0 {
+			parts[int(member)] = numbers[i]
+		}
+	}
+	one.decided[gid] = parts
+	return nil
+}
+
+// parseNumbers reads an array of numbers.
+func parseNumbers(text string) ([]uint64, error) {
+	var numbers []uint64
 	for part := range strings.SplitSeq(strings.Trim(text, "{}"), ",") {
 		if part == "" {
 			continue
 		}
-		number, err := strconv.Atoi(part)
+		number, err := strconv.ParseUint(part, 10, 64)
 		if err != nil {
 			return nil, err
 		}
@@ -164,40 +218,51 @@ func parseNumbers(text string) ([]int, error) {
 	return numbers, nil
 }
 
-// Missing returns, by shard, the transactions that another shard sees and of which it is not known that this one does.
+// Missing returns, by shard, the transactions that another shard sees and this one does not, as far as is known: of decisions that it does not seem to see it has to be asked
+// by name, unless the horizon was closed.
 func (o *Opening) Missing() map[int][]string {
-	missing := map[int]map[string]bool{}
+	missing := map[int][]string{}
 	for _, one := range o.shards {
-		for gid, members := range one.news {
-			for _, number := range members {
-				other := o.shards[number]
-				if other == nil || other.sees[gid] {
-					continue
+		for gid := range one.marks {
+			name, err := ParseName(gid)
+			if err != nil {
+				continue // nobody made it
+			}
+			if decider := o.shards[name.Shard]; decider != nil && decider.decided[gid] == nil {
+				missing[name.Shard] = append(missing[name.Shard], gid)
+			}
+		}
+		for gid, parts := range one.decided {
+			for number, xid := range parts {
+				if other := o.shards[number]; other != nil && !other.snapshot.sees(xid) {
+					missing[number] = append(missing[number], gid)
 				}
-				if missing[number] == nil {
-					missing[number] = map[string]bool{}
-				}
-				missing[number][gid] = true
 			}
 		}
 	}
-	lists := map[int][]string{}
 	for number, gids := range missing {
-		lists[number] = slices.Sorted(maps.Keys(gids))
+		slices.Sort(gids)
+		missing[number] = slices.Compact(gids)
 	}
-	return lists
+	return missing
 }
 
-// SeesSQL asks a shard, in the transaction that was opened there, which of some transactions it sees. Its rows go to [Opening.Sees].
+// SeesSQL asks a shard, in the transaction that was opened there, which of some decisions it sees. Its rows go to [Opening.Sees].
 func SeesSQL(gids []string) string {
-	return "SELECT gid FROM cleave.open_snapshot(NULL, " + namesSQL(gids) + ") WHERE gid IS NOT NULL"
+	return "SELECT gid, decides, participants, xids FROM cleave.open_snapshot(NULL, " + namesSQL(gids) + ") WHERE gid IS NOT NULL"
 }
 
 // Sees notes the answer.
-func (o *Opening) Sees(number int, rows [][]string) {
+func (o *Opening) Sees(number int, rows [][]string) error {
 	for _, row := range rows {
-		o.shards[number].sees[row[0]] = true
+		if len(row) != 4 {
+			return fmt.Errorf("a shard has answered with %d columns", len(row))
+		}
+		if err := o.shards[number].note(row); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // Horizon returns what the next opening can start from, when nothing is missing; or [ErrStale].

@@ -4,16 +4,32 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// state is a shard's answer to an opening: its snapshot, and the transactions that it sees and the horizon does not.
-func state(timeline int, news ...string) [][]string {
-	rows := [][]string{{fmt.Sprintf("77/%d/10:20:", timeline), "", ""}}
-	for _, gid := range news {
-		rows = append(rows, []string{"", gid, "{1,2,3}"})
+// testName is the name of a transaction that shard 1 decides.
+func testName(letter string) string { return "cleave/0b5b6f3e/1/2/3/1/router/" + letter }
+
+// state is a shard's answer to an opening: its snapshot, and the transactions that it sees and the horizon does not. Transaction a has the number 11 on all shards but the
+// first, b 12, and so on. Those that are not among the news are running.
+func state(number, timeline int, news string) [][]string {
+	var running []string
+	for _, letter := range []string{"a", "b", "c"} {
+		if !strings.Contains(news, letter) {
+			running = append(running, strconv.Itoa(int(letter[0]-'a')+11))
+		}
+	}
+	rows := [][]string{{fmt.Sprintf("77/%d/11:20:%s", timeline, strings.Join(running, ",")), "", "", "", ""}}
+	for _, letter := range strings.Fields(news) {
+		xid := int(letter[0]-'a') + 11
+		if number == 1 {
+			rows = append(rows, []string{"", testName(letter), "t", "{1,2,3}", fmt.Sprintf("{0,%d,%d}", xid, xid)})
+		} else {
+			rows = append(rows, []string{"", testName(letter), "f", "{1,2,3}", ""})
+		}
 	}
 	return rows
 }
@@ -29,36 +45,32 @@ func newTestHorizon(t *testing.T, prepared ...string) *Horizon {
 
 func TestOpening(t *testing.T) {
 	for name, c := range map[string]struct {
-		news    map[int][]string
-		missing map[int][]string
+		news    map[int]string
+		missing map[int]string
 	}{
-		"nothing new":          {map[int][]string{1: nil, 2: nil, 3: nil}, map[int][]string{}},
-		"all see it":           {map[int][]string{1: {"a"}, 2: {"a"}, 3: {"a"}}, map[int][]string{}},
-		"one does not":         {map[int][]string{1: {"a"}, 2: {"a"}, 3: nil}, map[int][]string{3: {"a"}}},
-		"only who decided":     {map[int][]string{1: {"a", "b"}, 2: {"b"}, 3: nil}, map[int][]string{2: {"a"}, 3: {"a", "b"}}},
-		"each sees another":    {map[int][]string{1: {"a"}, 2: {"b"}, 3: {"c"}}, map[int][]string{1: {"b", "c"}, 2: {"a", "c"}, 3: {"a", "b"}}},
-		"a shard that is out":  {map[int][]string{1: {"a"}, 2: {"a"}}, map[int][]string{}},
-		"a part on who is out": {map[int][]string{1: {"a"}, 2: nil}, map[int][]string{2: {"a"}}},
+		"nothing new":           {map[int]string{1: "", 2: "", 3: ""}, map[int]string{}},
+		"all see it":            {map[int]string{1: "a", 2: "a", 3: "a"}, map[int]string{}},
+		"one does not":          {map[int]string{1: "a", 2: "a", 3: ""}, map[int]string{3: "a"}},
+		"who decided does not":  {map[int]string{1: "", 2: "a", 3: "a"}, map[int]string{1: "a"}},
+		"only who decided":      {map[int]string{1: "a b", 2: "b", 3: ""}, map[int]string{2: "a", 3: "a b"}},
+		"each sees another":     {map[int]string{1: "a", 2: "b", 3: "c"}, map[int]string{1: "b c", 2: "a", 3: "a"}},
+		"a part on who is gone": {map[int]string{1: "a", 2: "a"}, map[int]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := NewOpening(newTestHorizon(t))
 			for number, news := range c.news {
-				if err := o.Opened(number, state(1, news...)); err != nil {
+				if err := o.Opened(number, state(number, 1, news)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if got := o.Missing(); !reflect.DeepEqual(got, c.missing) {
-				t.Errorf("missing are %v, want %v", got, c.missing)
-			}
-			for number, gids := range c.missing {
-				var rows [][]string
-				for _, gid := range gids {
-					rows = append(rows, []string{gid})
+			want := map[int][]string{}
+			for number, letters := range c.missing {
+				for _, letter := range strings.Fields(letters) {
+					want[number] = append(want[number], testName(letter))
 				}
-				o.Sees(number, rows) // it did, before the horizon
 			}
-			if got := o.Missing(); len(got) > 0 {
-				t.Errorf("when all have said so, missing are %v", got)
+			if got := o.Missing(); !reflect.DeepEqual(got, want) {
+				t.Errorf("missing are %v, want %v", got, want)
 			}
 		})
 	}
@@ -67,30 +79,39 @@ func TestOpening(t *testing.T) {
 // TestOpeningAgain: a shard that lags is opened again, and may see what others do not see yet.
 func TestOpeningAgain(t *testing.T) {
 	o := NewOpening(newTestHorizon(t))
-	for number, news := range map[int][]string{1: {"a"}, 2: nil, 3: {"a"}} {
-		if err := o.Opened(number, state(1, news...)); err != nil {
+	for number, news := range map[int]string{1: "a", 2: "", 3: "a"} {
+		if err := o.Opened(number, state(number, 1, news)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := o.Opened(2, state(1, "a", "b")); err != nil {
+	if err := o.Opened(2, state(2, 1, "a b")); err != nil {
 		t.Fatal(err)
 	}
-	if got := o.Missing(); !reflect.DeepEqual(got, map[int][]string{1: {"b"}, 3: {"b"}}) {
+	if got := o.Missing(); !reflect.DeepEqual(got, map[int][]string{1: {testName("b")}}) {
 		t.Errorf("missing are %v", got)
+	}
+	// The first one did see the decision, before the horizon; but the third one does not see its part.
+	if err := o.Sees(1, [][]string{{testName("b"), "t", "{1,2,3}", "{0,12,12}"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.Missing(); !reflect.DeepEqual(got, map[int][]string{3: {testName("b")}}) {
+		t.Errorf("then missing are %v", got)
 	}
 }
 
 func TestOpeningOnAnotherTimeline(t *testing.T) {
 	o := NewOpening(newTestHorizon(t))
-	if err := o.Opened(1, state(2)); !errors.Is(err, ErrStale) {
+	if err := o.Opened(1, state(1, 2, "")); !errors.Is(err, ErrStale) {
 		t.Errorf("on another timeline: %v", err)
 	}
-	other := state(1)
+	other := state(1, 1, "")
 	other[0][0] = strings.Replace(other[0][0], "77", "78", 1)
 	if err := o.Opened(1, other); !errors.Is(err, ErrStale) {
 		t.Errorf("on another server: %v", err)
 	}
-	for _, wrong := range [][][]string{nil, {{"", "", ""}}, {{"1/2"}}, {{"77/1/1:1:", "", ""}, {"", "a", "{x}"}}} {
+	for _, wrong := range [][][]string{
+		nil, {{"", "", "", "", ""}}, {{"1/2"}}, {{"77/1/1:1", "", "", "", ""}}, {{"77/1/1:x:", "", "", "", ""}}, {{"77/1/1:1:", "", "", "", ""}, {"", "a", "t", "{x}", "{}"}}, {{"77/1/1:1:", "", "", "", ""}, {"", "a", "t", "{1}", "{}"}},
+	} {
 		if err := o.Opened(1, wrong); err == nil {
 			t.Errorf("%v was taken for an answer", wrong)
 		}

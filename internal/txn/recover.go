@@ -340,7 +340,7 @@ func writeAbort(ctx context.Context, decider *pgx.Conn, gid string) (Outcome, er
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'"); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO cleave.commits (gid, participants, decision) VALUES ($1, '{}', 'abort') ON CONFLICT DO NOTHING", gid)
+		_, err := tx.Exec(ctx, "INSERT INTO cleave.commits (gid, decides, participants, decision) VALUES ($1, true, '{}', 'abort') ON CONFLICT DO NOTHING", gid)
 		return err
 	})
 	if err != nil {

@@ -65,7 +65,7 @@ func TestRecovery(t *testing.T) {
 		set(t, &overdue, time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
 		w.round(t)
-		if _, err := tr.decider.Exec(t.Context(), NoteSQL(tr.gid, tr.members)); err == nil {
+		if err := tr.decideOnly(t, tr.decider); err == nil {
 			t.Error("it could decide when it woke up")
 		}
 		tr.committed(t, false)
@@ -78,7 +78,9 @@ func TestRecovery(t *testing.T) {
 	})
 	t.Run("it decides while the abort row is written", func(t *testing.T) {
 		tr := begin(t).prepare(t, 2, 3)
-		execute(t, tr.decider, NoteSQL(tr.gid, tr.members))
+		if err := tr.decideOnly(t, tr.decider); err != nil {
+			t.Fatal(err)
+		}
 		set(t, &overdue, time.Millisecond)
 		set(t, &courtesy, 0)
 		done := make(chan struct{})
@@ -96,7 +98,9 @@ func TestRecovery(t *testing.T) {
 	})
 	t.Run("the row stays uncommitted", func(t *testing.T) {
 		tr := begin(t).prepare(t, 2, 3)
-		execute(t, tr.decider, NoteSQL(tr.gid, tr.members))
+		if err := tr.decideOnly(t, tr.decider); err != nil {
+			t.Fatal(err)
+		}
 		set(t, &overdue, time.Millisecond)
 		w.round(t)
 		if !tr.prepared(t, 2) || !tr.prepared(t, 3) {
@@ -167,7 +171,9 @@ func TestRecoveryAsOthers(t *testing.T) {
 	prepareAs := func(role string, id int) *transfer {
 		tr := w.begin(t, id, 1, 2)
 		conn := w.on(t, 2)
-		execute(t, conn, "SET ROLE "+role, "BEGIN", fmt.Sprintf("INSERT INTO public.things VALUES (%d)", id), NoteSQL(tr.gid, tr.members), "PREPARE TRANSACTION '"+PartName(tr.gid, 1)+"'")
+		execute(t, conn, "SET ROLE "+role, "BEGIN", fmt.Sprintf("INSERT INTO public.things VALUES (%d)", id))
+		tr.note(t, conn, 2)
+		execute(t, conn, "PREPARE TRANSACTION '"+PartName(tr.gid, 1)+"'")
 		return tr.decide(t).die(t)
 	}
 	ours, others := prepareAs("member", 1), prepareAs("stranger", 2)
@@ -290,9 +296,16 @@ func TestOnlyTheBackendDecides(t *testing.T) {
 	w := newWorld(t, 2)
 	tr := w.begin(t, 1, 1, 2).prepare(t, 2)
 	stranger := w.on(t, 1)
-	for _, sql := range []string{NoteSQL(tr.gid, tr.members), NoteAbortSQL(tr.gid)} {
+	if err := tr.decideOnly(t, stranger); err == nil {
+		t.Error("somebody else has decided")
+	}
+	if _, err := stranger.Exec(t.Context(), NoteAbortSQL(tr.gid)); err == nil {
+		t.Error("somebody else has aborted")
+	}
+	execute(t, stranger, "CREATE ROLE guest", "SET ROLE guest")
+	for _, sql := range []string{"SELECT gid FROM cleave.own_commits", "UPDATE cleave.own_commits SET gid = 'x'", "DELETE FROM cleave.own_commits", "SELECT * FROM cleave.commits", "INSERT INTO cleave.commits (gid, decides, participants) VALUES ('x', true, '{}')"} {
 		if _, err := stranger.Exec(t.Context(), sql); err == nil {
-			t.Errorf("%s was done by somebody else", sql)
+			t.Errorf("everybody may %s", sql)
 		}
 	}
 	tr.decide(t).finish(t, 2).committed(t, true)

@@ -30,7 +30,20 @@ const sweepBatch = 5000
 type row struct {
 	gid          string
 	participants []int
-	xid          uint64
+	// xids are the numbers of the parts, of a decision; xid is the row's own.
+	xids []int64
+	xid  int64
+}
+
+// parts are the numbers of the parts by participant, but for the decider's own.
+func (r row) parts() map[int]int64 {
+	parts := map[int]int64{}
+	for i, number := range r.participants {
+		if i < len(r.xids) && r.xids[i] > 0 {
+			parts[number] = r.xids[i]
+		}
+	}
+	return parts
 }
 
 // Sweep deletes what was noted of transactions that nobody can need any more, and marks those of which a shard has lost something.
@@ -80,7 +93,7 @@ func (s *sweep) forgetAborted(ctx context.Context) error {
 
 // noteComplete finds transactions that are committed everywhere, and notes that they are to be deleted, a batch at a time.
 func (s *sweep) noteComplete(ctx context.Context) error {
-	var after uint64
+	var after int64
 	for {
 		rows, err := s.page(ctx, after, true)
 		if err != nil || len(rows) == 0 {
@@ -104,35 +117,27 @@ func (s *sweep) noteComplete(ctx context.Context) error {
 }
 
 // page returns the next old rows of commits: decisions of this shard, or marks of others.
-func (s *sweep) page(ctx context.Context, after uint64, decisions bool) ([]row, error) {
+func (s *sweep) page(ctx context.Context, after int64, decisions bool) ([]row, error) {
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
 	const query = `
-		SELECT c.gid, c.participants, c.xid::text::bigint FROM cleave.commits c
+		SELECT c.gid, c.participants, c.xids, c.xid::text::bigint FROM cleave.commits c
 		WHERE c.xid > $1::text::xid8 AND c.decision = 'commit' AND c.lost IS NULL AND c.at < clock_timestamp() - make_interval(secs => $2)
-		      AND (split_part(c.gid, '/', 3) = $3) = $4 AND c.gid NOT IN (SELECT unnest(w.gids) FROM cleave.sweeps w)
-		ORDER BY c.xid LIMIT $5`
-	rows, err := s.decider.conn.Query(ctx, query, strconv.FormatUint(after, 10), retention.Seconds(), strconv.Itoa(s.decider.shard.Number()), decisions, sweepBatch)
+		      AND c.decides = $3 AND c.gid NOT IN (SELECT unnest(w.gids) FROM cleave.sweeps w)
+		ORDER BY c.xid LIMIT $4`
+	rows, err := s.decider.conn.Query(ctx, query, strconv.FormatInt(after, 10), retention.Seconds(), decisions, sweepBatch)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(found pgx.CollectableRow) (one row, err error) {
-		return one, found.Scan(&one.gid, &one.participants, &one.xid)
+		return one, found.Scan(&one.gid, &one.participants, &one.xids, &one.xid)
 	})
 }
 
 // complete returns those that are committed on all participants, and marks those of which one has lost its part.
 func (s *sweep) complete(ctx context.Context, rows []row) ([]row, error) {
-	concerned := map[int][]string{}
-	for _, one := range rows {
-		for _, number := range one.participants {
-			if number != s.decider.shard.Number() {
-				concerned[number] = append(concerned[number], one.gid)
-			}
-		}
-	}
 	states := map[int]partStates{}
-	for number, gids := range concerned {
+	for number, xids := range partsOf(rows) {
 		look := s.looks[number]
 		switch {
 		case look == nil: // it is out of the cluster, which it was let go when nothing was left to do
@@ -140,7 +145,7 @@ func (s *sweep) complete(ctx context.Context, rows []row) ([]row, error) {
 			states[number] = partStates{unknown: true}
 		default:
 			var err error
-			if states[number], err = statesOn(ctx, look.conn, gids, s.prefix); err != nil {
+			if states[number], err = statesOn(ctx, look.conn, xids, s.prefix); err != nil {
 				return nil, err
 			}
 		}
@@ -159,6 +164,17 @@ func (s *sweep) complete(ctx context.Context, rows []row) ([]row, error) {
 		}
 	}
 	return complete, nil
+}
+
+// partsOf are the numbers of the parts of transactions, by participant.
+func partsOf(rows []row) map[int][]string {
+	all := map[int][]string{}
+	for _, one := range rows {
+		for number, xid := range one.parts() {
+			all[number] = append(all[number], strconv.FormatInt(xid, 10))
+		}
+	}
+	return all
 }
 
 // partStates is what a shard has of some transactions.
@@ -184,12 +200,12 @@ func (s *sweep) missing(one row, states map[int]partStates) (lost []int, pending
 
 // statesOn asks a shard which of the transactions are committed there or prepared. One may be committed between two questions, so those that
 // are neither are asked for again.
-func statesOn(ctx context.Context, conn *pgx.Conn, gids []string, prefix string) (partStates, error) {
+func statesOn(ctx context.Context, conn *pgx.Conn, xids []string, prefix string) (partStates, error) {
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
 	s := partStates{committed: map[string]bool{}, prepared: map[string]bool{}}
-	const committed = "SELECT gid FROM cleave.commits WHERE gid = ANY ($1) AND decision = 'commit'"
-	if err := collect(ctx, conn, s.committed, committed, gids); err != nil {
+	const committed = "SELECT gid FROM cleave.commits WHERE xid = ANY ($1::text[]::xid8[]) AND decision = 'commit'"
+	if err := collect(ctx, conn, s.committed, committed, xids); err != nil {
 		return s, err
 	}
 	parts, _, err := listPrepared(ctx, conn, prefix)
@@ -199,7 +215,7 @@ func statesOn(ctx context.Context, conn *pgx.Conn, gids []string, prefix string)
 	for _, p := range parts {
 		s.prepared[p.gid] = true
 	}
-	return s, collect(ctx, conn, s.committed, committed, gids)
+	return s, collect(ctx, conn, s.committed, committed, xids)
 }
 
 // collect adds the names that a query returns.
@@ -220,7 +236,8 @@ func collect(ctx context.Context, conn *pgx.Conn, into map[string]bool, query st
 func (s *sweep) lost(ctx context.Context, one row, numbers []int) error {
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
-	if _, err := s.decider.conn.Exec(ctx, "UPDATE cleave.commits SET lost = $2 WHERE gid = $1", one.gid, numbers); err != nil {
+	done, err := s.decider.conn.Exec(ctx, "UPDATE cleave.commits SET lost = $2 WHERE xid = $1::text::xid8", strconv.FormatInt(one.xid, 10), numbers)
+	if err != nil || done.RowsAffected() == 0 {
 		return err
 	}
 	names := make([]string, len(numbers))
@@ -333,20 +350,30 @@ func (s *sweep) deleteNoted(ctx context.Context) error {
 	return nil
 }
 
-// deleteMarks deletes marks on all shards but the one that decided, and says whether all of them could be reached.
+// deleteMarks deletes the marks of decisions, and says whether all shards that may have one could be reached.
 func (s *sweep) deleteMarks(ctx context.Context, gids []string) (gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
+	defer cancel()
+	found, err := s.decider.conn.Query(ctx, "SELECT gid, participants, xids FROM cleave.commits WHERE gid = ANY ($1) AND decides AND decision = 'commit'", gids)
+	if err != nil {
+		return false, err
+	}
+	rows, err := pgx.CollectRows(found, func(found pgx.CollectableRow) (one row, err error) {
+		return one, found.Scan(&one.gid, &one.participants, &one.xids)
+	})
+	if err != nil {
+		return false, err
+	}
 	gone = true
-	for _, number := range slices.Sorted(maps.Keys(s.looks)) {
+	parts := partsOf(rows)
+	for _, number := range slices.Sorted(maps.Keys(parts)) {
 		look := s.looks[number]
 		switch {
-		case look == s.decider:
+		case look == nil: // it is out of the cluster
 		case look.conn == nil:
 			gone = false
 		default:
-			ctx, cancel := context.WithTimeout(ctx, shardTimeout)
-			_, err := look.conn.Exec(ctx, "DELETE FROM cleave.commits WHERE gid = ANY ($1)", gids)
-			cancel()
-			if err != nil {
+			if _, err := look.conn.Exec(ctx, "DELETE FROM cleave.commits WHERE xid = ANY ($1::text[]::xid8[]) AND gid = ANY ($2)", parts[number], gids); err != nil {
 				return false, fmt.Errorf("on shard %q: %w", look.shard.Name(), err)
 			}
 			failpoint.Hit("sweep.unmarked")
@@ -359,7 +386,7 @@ func (s *sweep) deleteDecisions(ctx context.Context, id string, gids []string) e
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, s.decider.conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "DELETE FROM cleave.commits WHERE gid = ANY ($1)", gids)
+		_, err := tx.Exec(ctx, "DELETE FROM cleave.commits WHERE gid = ANY ($1) AND decides", gids)
 		if err == nil {
 			_, err = tx.Exec(ctx, "DELETE FROM cleave.sweeps WHERE id = $1", id)
 		}
@@ -369,21 +396,21 @@ func (s *sweep) deleteDecisions(ctx context.Context, id string, gids []string) e
 
 // lookForOrphans marks marks of this shard whose decision is not there any more, on a shard that can be asked.
 func (s *sweep) lookForOrphans(ctx context.Context) error {
-	var after uint64
+	var after int64
 	for {
 		rows, err := s.page(ctx, after, false)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
 		after = rows[len(rows)-1].xid
-		byDecider := map[int][]string{}
+		byDecider := map[int][]row{}
 		for _, one := range rows {
 			if name, err := ParseName(one.gid); err == nil {
-				byDecider[name.Shard] = append(byDecider[name.Shard], one.gid)
+				byDecider[name.Shard] = append(byDecider[name.Shard], one)
 			}
 		}
-		for number, gids := range byDecider {
-			if err := s.orphansOf(ctx, number, gids); err != nil {
+		for number, marks := range byDecider {
+			if err := s.orphansOf(ctx, number, marks); err != nil {
 				return err
 			}
 		}
@@ -392,26 +419,23 @@ func (s *sweep) lookForOrphans(ctx context.Context) error {
 
 // orphansOf marks those of which the shard that decided knows nothing. A clean-up that is under way elsewhere deletes the mark before the
 // decision, so a mark that is still there afterwards counts.
-func (s *sweep) orphansOf(ctx context.Context, number int, gids []string) error {
+func (s *sweep) orphansOf(ctx context.Context, number int, marks []row) error {
 	look := s.looks[number]
 	if look == nil || look.conn == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
-	known, here := map[string]bool{}, map[string]bool{}
-	if err := collect(ctx, look.conn, known, "SELECT gid FROM cleave.commits WHERE gid = ANY ($1) UNION ALL SELECT unnest(gids) FROM cleave.sweeps", gids); err != nil {
+	gids := make([]string, len(marks))
+	for i, one := range marks {
+		gids[i] = one.gid
+	}
+	known := map[string]bool{}
+	if err := collect(ctx, look.conn, known, "SELECT gid FROM cleave.commits WHERE gid = ANY ($1) AND decides UNION ALL SELECT unnest(gids) FROM cleave.sweeps", gids); err != nil {
 		return err
 	}
-	gids = slices.DeleteFunc(gids, func(gid string) bool { return known[gid] })
-	if len(gids) == 0 {
-		return nil
-	}
-	if err := collect(ctx, s.decider.conn, here, "SELECT gid FROM cleave.commits WHERE gid = ANY ($1)", gids); err != nil {
-		return err
-	}
-	for gid := range here {
-		if err := s.lost(ctx, row{gid: gid}, []int{number}); err != nil {
+	for _, one := range slices.DeleteFunc(marks, func(one row) bool { return known[one.gid] }) {
+		if err := s.lost(ctx, one, []int{number}); err != nil { // if it is still there
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func TestSweepOfAbortRows(t *testing.T) {
 	if rows := tr.rows(t); rows != 1 {
 		t.Errorf("%d rows while the backend lives", rows)
 	}
-	if _, err := tr.decider.Exec(t.Context(), NoteSQL(tr.gid, tr.members)); err == nil {
+	if err := tr.decideOnly(t, tr.decider); err == nil {
 		t.Error("it could still decide")
 	}
 	tr.die(t)

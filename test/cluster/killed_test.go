@@ -179,7 +179,7 @@ func (k *killing) killAtCommit(t *testing.T, victim *cluster.Router, more ...str
 		statements = append(statements, fmt.Sprintf("UPDATE ledger SET amount = amount + 1 WHERE id = %d", id))
 	}
 	inBackground(t, victim.Dial(t), append(statements, "COMMIT")...)
-	k.waits(t, 0, "SELECT cleave.note_commit(")
+	k.waits(t, 0, "COMMIT")
 	victim.Kill()
 	gid = k.prepared(t, 1)
 	if !strings.HasPrefix(gid, "cleave/") || k.prepared(t, 2) != gid || k.prepared(t, 0) != "" {
@@ -191,7 +191,7 @@ func (k *killing) killAtCommit(t *testing.T, victim *cluster.Router, more ...str
 // homeEnds lets the home shard commit what it was told to, or ends its part.
 func (k *killing) homeEnds(t *testing.T, commit bool) {
 	t.Helper()
-	const waiting = "FROM pg_stat_activity WHERE query LIKE 'SELECT cleave.note_commit(%; COMMIT' AND state = 'active'"
+	const waiting = "FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'"
 	if !commit {
 		mustExec(t, k.shards[0], "SELECT pg_terminate_backend(pid) "+waiting)
 		cluster.Eventually(t, "the home shard's part is gone", func() bool { return one[int](t, k.shards[0], "SELECT count(*) "+waiting) == 0 })
