@@ -96,7 +96,7 @@ func (r *Runner) runSQL(k *keeper, h *held, action Action, policy Policy) error 
 	if err != nil {
 		return tooLong(ctx, policy.Timeout, err)
 	}
-	r.at(pointToCommit, h)
+	r.at(pointToCommit, h.step, h.state.direction())
 	if err := tx.Commit(ctx); err != nil {
 		return tooLong(ctx, policy.Timeout, fmt.Errorf("commit: %w", err))
 	}
@@ -121,7 +121,7 @@ func (r *Runner) runInside(ctx context.Context, tx pgx.Tx, h *held, action Actio
 	if result, err = r.encodeResult(h, value); err != nil {
 		return next, "", err
 	}
-	r.at(pointRan, h)
+	r.at(pointRan, h.step, h.state.direction())
 	next = h.next()
 	moved, err := h.succeed(ctx, tx, next, r.config.Lease, result)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *Runner) runInside(ctx context.Context, tx pgx.Tx, h *held, action Actio
 	if !moved {
 		return next, "", errNotMoved
 	}
-	r.at(pointWritten, h)
+	r.at(pointWritten, h.step, h.state.direction())
 	return next, result, nil
 }
 
@@ -156,7 +156,7 @@ func (r *Runner) runOutside(k *keeper, h *held, action Action, policy Policy) er
 	if err != nil {
 		return err
 	}
-	r.at(pointAnswered, h)
+	r.at(pointAnswered, h.step, h.state.direction())
 	next := h.next()
 	moved, err := r.write(k.ctx, h, func(ctx context.Context) (bool, error) {
 		return h.succeed(ctx, r.config.Pool, next, r.config.Lease, result)

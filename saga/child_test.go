@@ -1,11 +1,13 @@
 package saga
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +28,8 @@ type orders struct {
 	Direction   Direction
 	// Stop has it stopped instead of killed.
 	Stop bool
+	// Attempts is how often a step may be tried. Zero: five times.
+	Attempts int
 }
 
 // Points of the test's own, in the functions of steps and in the caller.
@@ -36,13 +40,21 @@ const (
 	pointCommitted = "committed"         // S2
 )
 
+// wasStopped says that the process was stopped before: it is once.
+var wasStopped atomic.Bool
+
 // reached dies if this is the place.
 func (o orders) reached(point, step string, d Direction) {
 	if point != o.Point || step != o.Step || d != o.Direction {
 		return
 	}
 	if o.Stop {
+		if wasStopped.Swap(true) {
+			return
+		}
+		fmt.Println("stops")
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		time.Sleep(lease / 3) // it takes a moment
 		return
 	}
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -62,7 +74,7 @@ func runChild() {
 	w := &world{pool: pool}
 	r, err := NewRunner(Config{Pool: pool, Types: []Type{w.order(o.Type, o)}, Lease: lease, PollInterval: 20 * time.Millisecond, Logger: quiet})
 	must(err)
-	r.at = func(point string, h *held) { o.reached(point, h.step, h.state.direction()) }
+	r.at = o.reached
 	ctx, cancel := context.WithTimeout(context.Background(), patience) // whoever forgot it
 	defer cancel()
 	must(r.Run(ctx))
@@ -103,7 +115,7 @@ var errRefused = errors.New("no lorry goes there")
 
 // order is a saga of SQL steps and outside steps, which all leave traces, and dies where it is told.
 func (w *world) order(name string, o orders) Type {
-	quick := Policy{MinDelay: 50 * time.Millisecond, MaxDelay: 100 * time.Millisecond, MaxAttempts: 5, Timeout: 20 * time.Second}
+	quick := Policy{MinDelay: 50 * time.Millisecond, MaxDelay: 100 * time.Millisecond, MaxAttempts: cmp.Or(o.Attempts, 5), Timeout: 20 * time.Second}
 	outside := Outside(func(ctx context.Context, c *Call) (any, error) {
 		o.reached(pointBefore, c.Step, c.Direction)
 		if err := leave(ctx, w.pool, c); err != nil {

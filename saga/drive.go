@@ -44,7 +44,7 @@ func (r *Runner) drive(stop, work context.Context, c candidate) {
 	if h == nil {
 		return
 	}
-	r.at(pointTaken, h)
+	r.at(pointTaken, h.step, h.state.direction())
 	for goesOn := true; goesOn; {
 		if stop.Err() != nil || !h.isKnown() {
 			r.release(work, h, false)
@@ -70,7 +70,8 @@ func (h *held) isKnown() bool {
 // step makes one attempt at the step that the saga is at, and writes down what came of it. It says whether the saga goes on at once.
 func (r *Runner) step(work context.Context, h *held) (goesOn bool, err error) {
 	at, _ := h.kind.step(h.step)
-	action, policy := h.kind.Steps[at].in(h.state.direction())
+	name, d := h.step, h.state.direction()
+	action, policy := h.kind.Steps[at].in(d)
 	if policy.exhausted(h.attempts) { // by attempts that were cut off
 		return r.failed(work, h, policy, failure{err: errors.New(h.lastError), attempts: h.attempts, inDoubt: action.outside != nil})
 	}
@@ -87,7 +88,7 @@ func (r *Runner) step(work context.Context, h *held) (goesOn bool, err error) {
 	var unkept *unkeptError
 	switch {
 	case err == nil:
-		r.at(pointDone, h)
+		r.at(pointDone, name, d)
 		return !h.state.Ended(), nil
 	case errors.Is(err, errLost) || errors.Is(cause, errLost):
 		return false, err
@@ -115,8 +116,9 @@ type failure struct {
 
 // failed writes a failure down: the step is tried again later, or the saga compensates, or is stuck.
 func (r *Runner) failed(work context.Context, h *held, policy Policy, f failure) (goesOn bool, err error) {
-	r.at(pointFailed, h)
-	log := r.config.Logger.With("saga", h.id, "type", h.kind.Name, "step", h.step, "direction", h.state.direction(), "attempts", f.attempts, "error", f.err)
+	name, d := h.step, h.state.direction()
+	r.at(pointFailed, name, d)
+	log := r.config.Logger.With("saga", h.id, "type", h.kind.Name, "step", name, "direction", d, "attempts", f.attempts, "error", f.err)
 	why := errorText(f.err)
 	var moved bool
 	switch {
@@ -125,7 +127,7 @@ func (r *Runner) failed(work context.Context, h *held, policy Policy, f failure)
 		log.Info("a step of a saga failed and is tried again", "after", delay)
 		moved, err = r.write(work, h, func(ctx context.Context) (bool, error) { return h.later(ctx, r.config.Pool, why, delay) })
 		if moved {
-			r.at(pointGivenUp, h)
+			r.at(pointGivenUp, name, d)
 			r.soon(delay)
 			return false, nil
 		}
@@ -142,7 +144,7 @@ func (r *Runner) failed(work context.Context, h *held, policy Policy, f failure)
 		if moved {
 			h.steps = steps
 			h.moveTo(next)
-			r.at(pointTurned, h)
+			r.at(pointTurned, name, d)
 		}
 	default:
 		log.Error("a saga is stuck: a compensation failed for good")

@@ -62,13 +62,6 @@ func behindRouter(t *testing.T) *world {
 	return w
 }
 
-// inBothWorlds runs a test on a plain PostgreSQL and behind a router.
-func inBothWorlds(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Helper()
-	t.Run("postgres", func(t *testing.T) { test(t, onPostgres(t)) })
-	t.Run("router", func(t *testing.T) { test(t, behindRouter(t)) })
-}
-
 // prepare installs sagas, and makes the tables in which steps leave their traces.
 func (w *world) prepare(t *testing.T) {
 	t.Helper()

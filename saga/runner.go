@@ -94,7 +94,7 @@ type Runner struct {
 	shardTurn            int           // which shard is asked first; of the loop alone
 
 	// at is told of every point at which a process may die. Tests set it.
-	at func(point string, h *held)
+	at func(point, step string, d Direction)
 
 	mu    sync.Mutex
 	under map[*held]string // steps that are being run
@@ -109,7 +109,7 @@ func NewRunner(c Config) (*Runner, error) {
 	r := &Runner{
 		config: c, types: map[string]*Type{}, places: make(chan struct{}, c.Concurrency),
 		transactions: make(chan struct{}, max(1, int(c.Pool.Config().MaxConns)-2)), wake: make(chan struct{}, 1),
-		at: func(string, *held) {}, under: map[*held]string{},
+		at: func(string, string, Direction) {}, under: map[*held]string{},
 	}
 	for _, t := range c.Types {
 		filled, err := t.filled()

@@ -1,26 +1,22 @@
 package saga
 
-import (
-	"slices"
-	"testing"
-)
+import "testing"
 
-func TestSteps(t *testing.T) {
-	inBothWorlds(t, func(t *testing.T, w *world) {
-		run(t, w.runner(t, nil, w.order("order", orders{})))
-		for range 5 {
-			s := w.begin(t, "order", order{})
-			saga := w.wait(t, s, Completed)
-			if got := whats(w.traces(t, s)); !slices.Equal(got, []string{"reserve do", "charge do", "book do", "ship do"}) {
-				t.Errorf("%q", got)
-			}
-			t.Logf("%+v", saga)
-			s = w.begin(t, "order", order{Refused: true})
-			saga = w.wait(t, s, Compensated)
-			if got := whats(w.traces(t, s)); !slices.Equal(got, []string{"reserve do", "charge do", "book do", "book undo", "charge undo", "reserve undo"}) {
-				t.Errorf("%q", got)
-			}
-			t.Logf("%+v", saga)
-		}
-	})
+// everywhere are the tests that a plain PostgreSQL and a cluster behind a router have to pass alike.
+var everywhere = []struct {
+	name string
+	run  func(*testing.T, *world)
+}{
+	{"crashes", testCrashes}, {"the caller dies", testCallerDies}, {"stopped", testStopped}, {"dies again and again", testDiesAgainAndAgain},
+}
+
+func TestOnPostgres(t *testing.T) { onPostgres(t).runAll(t) }
+
+func TestBehindARouter(t *testing.T) { behindRouter(t).runAll(t) }
+
+func (w *world) runAll(t *testing.T) {
+	t.Helper()
+	for _, test := range everywhere {
+		t.Run(test.name, func(t *testing.T) { test.run(t, w) })
+	}
 }
