@@ -80,17 +80,22 @@ func timeOrZero(t *time.Time) time.Time {
 	return *t
 }
 
+const (
+	getSQL      = "SELECT " + sagaColumns + " FROM sagas.sagas WHERE key = $1 AND id = $2"
+	getStepsSQL = `SELECT name, state, attempts, coalesce(compensation_attempts, 0), result::text, compensation_result::text, done_at, compensated_at
+		FROM sagas.steps WHERE key = $1 AND saga_id = $2 ORDER BY position`
+)
+
 // Get returns a saga with its steps. [ErrNotFound]: there is none with this key and ID.
 func Get(ctx context.Context, db Querier, key any, id string) (Saga, error) {
-	s, err := scanSaga(db.QueryRow(ctx, "SELECT "+sagaColumns+" FROM sagas.sagas WHERE key = $1 AND id = $2", key, id))
+	s, err := scanSaga(db.QueryRow(ctx, getSQL, key, id))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Saga{}, fmt.Errorf("saga %s: %w", id, ErrNotFound)
 	}
 	if err != nil {
 		return Saga{}, fmt.Errorf("read saga %s: %w", id, explain(err))
 	}
-	rows, err := db.Query(ctx, `SELECT name, state, attempts, coalesce(compensation_attempts, 0), result::text, compensation_result::text, done_at, compensated_at
-		FROM sagas.steps WHERE key = $1 AND saga_id = $2 ORDER BY position`, key, id)
+	rows, err := db.Query(ctx, getStepsSQL, key, id)
 	if err != nil {
 		return Saga{}, fmt.Errorf("read the steps of saga %s: %w", id, err)
 	}
@@ -215,7 +220,10 @@ func Wait(ctx context.Context, db Querier, key any, id string, every time.Durati
 	}
 }
 
-const oldSQL = `SELECT key, id::text FROM sagas.sagas WHERE ended_at < now() - make_interval(secs => $1) LIMIT $2`
+const (
+	oldSQL   = "SELECT key, id::text FROM sagas.sagas WHERE ended_at < now() - make_interval(secs => $1) LIMIT $2"
+	purgeSQL = "DELETE FROM sagas.sagas WHERE key = $1 AND id = $2 AND ended_at IS NOT NULL"
+)
 
 // Purge removes sagas that ended longer ago than the age, up to so many, and says how many it has removed. An idempotency key of one that is removed is
 // forgotten: started again, it is a new saga.
@@ -233,7 +241,7 @@ func Purge(ctx context.Context, db Querier, age time.Duration, limit int) (remov
 		return 0, fmt.Errorf("look for old sagas: %w", explain(err))
 	}
 	for _, o := range found {
-		tag, err := db.Exec(ctx, "DELETE FROM sagas.sagas WHERE key = $1 AND id = $2 AND ended_at IS NOT NULL", o.key, o.id)
+		tag, err := db.Exec(ctx, purgeSQL, o.key, o.id)
 		if err != nil {
 			return removed, fmt.Errorf("remove saga %s: %w", o.id, err)
 		}

@@ -56,16 +56,26 @@ func onPostgres(t *testing.T) *world {
 // behindRouter is a world of three shards.
 func behindRouter(t *testing.T) *world {
 	t.Helper()
-	c := cluster.StartRouters(t, 3, 1)
-	w := &world{dsn: "postgres://postgres@" + c.Routers[0].Listen + "/postgres?sslmode=disable", shards: 3, cluster: c}
+	w := clusterWithout(t)
 	w.prepare(t)
+	return w
+}
+
+// clusterWithout is a cluster without sagas.
+func clusterWithout(t *testing.T) *world {
+	t.Helper()
+	c := cluster.StartRouters(t, 3, 1)
+	w := &world{dsn: "postgres://postgres@" + c.Routers[0].Listen + "/postgres?sslmode=disable", shards: len(c.Shards), cluster: c}
+	w.pool = openPool(t, w.dsn, 12)
 	return w
 }
 
 // prepare installs sagas, and makes the tables in which steps leave their traces.
 func (w *world) prepare(t *testing.T) {
 	t.Helper()
-	w.pool = openPool(t, w.dsn, 12)
+	if w.pool == nil {
+		w.pool = openPool(t, w.dsn, 12)
+	}
 	if err := Install(t.Context(), w.pool, InstallOptions{}); err != nil {
 		t.Fatal(err)
 	}

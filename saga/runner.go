@@ -93,6 +93,8 @@ type Runner struct {
 	wake                 chan struct{} // holds one token when there may be something to do
 	shardTurn            int           // which shard is asked first; of the loop alone
 
+	// grace is how long functions may take to heed that their contexts have ended, and what they leave to be written down.
+	grace time.Duration
 	// at is told of every point at which a process may die. Tests set it.
 	at func(point, step string, d Direction)
 
@@ -109,7 +111,7 @@ func NewRunner(c Config) (*Runner, error) {
 	r := &Runner{
 		config: c, types: map[string]*Type{}, places: make(chan struct{}, c.Concurrency),
 		transactions: make(chan struct{}, max(1, int(c.Pool.Config().MaxConns)-2)), wake: make(chan struct{}, 1),
-		at: func(string, string, Direction) {}, under: map[*held]string{},
+		grace: 2 * statementTimeout, at: func(string, string, Direction) {}, under: map[*held]string{},
 	}
 	for _, t := range c.Types {
 		filled, err := t.filled()
@@ -170,7 +172,7 @@ func (r *Runner) finish(running *sync.WaitGroup, cancel context.CancelCauseFunc)
 	select {
 	case <-done:
 		return nil
-	case <-time.After(r.config.StopTimeout + statementTimeout):
+	case <-time.After(r.grace):
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
