@@ -53,16 +53,8 @@ func onPostgres(t *testing.T) *world {
 	return w
 }
 
-// behindRouter is a world of three shards.
+// behindRouter is a world of three shards, still without sagas.
 func behindRouter(t *testing.T) *world {
-	t.Helper()
-	w := clusterWithout(t)
-	w.prepare(t)
-	return w
-}
-
-// clusterWithout is a cluster without sagas.
-func clusterWithout(t *testing.T) *world {
 	t.Helper()
 	c := cluster.StartRouters(t, 3, 1)
 	w := &world{dsn: "postgres://postgres@" + c.Routers[0].Listen + "/postgres?sslmode=disable", shards: len(c.Shards), cluster: c}

@@ -112,7 +112,13 @@ func TestPreparedTransaction(t *testing.T) {
 		}
 	}
 	run(t, w.runner(t, func(c *Config) { c.Concurrency = 1 }, w.order("order", orders{})))
-	w.wait(t, other, Completed)
+	eventually(t, "the other one ends", func() bool {
+		if waits := one[int](t, conn, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"); waits > 0 {
+			t.Fatal("somebody waits for the prepared transaction")
+		}
+		saga, err := Get(t.Context(), w.pool, other.Key, other.ID)
+		return err == nil && saga.State == Completed
+	})
 	if saga, err := Get(t.Context(), w.pool, s.Key, s.ID); err != nil || saga.Holder != "" || saga.State != Running {
 		t.Errorf("%+v, %v", saga, err)
 	}

@@ -227,38 +227,48 @@ func (r *Runner) pause(ctx context.Context, more bool) {
 	}
 }
 
-// find looks for due sagas, and returns them in any order, so that runners which found the same ones do not go for the same one first. If
-// there are more than it looks for, those of one shard may have hidden the others'; if a shard is away, nothing was found at all. Then it asks one by one.
+// find looks for due sagas, and returns them in any order, so that runners which found the same ones do not go for the same one first. If there are more than
+// it looks for, those of one shard may have hidden the others', so one shard is asked by itself, another each time. If a shard is away, nothing was
+// found at all, and each is asked by itself.
 func (r *Runner) find(ctx context.Context) (found []candidate, more bool, err error) {
 	looking, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	found, err = dueAnywhere(looking, r.config.Pool, r.known, r.config.Batch)
-	more = len(found) == r.config.Batch
-	if err != nil || more {
-		found, err = r.findFairly(ctx, found, err)
+	switch {
+	case err != nil:
+		found, err = r.findOneByOne(ctx, err)
+	case len(found) == r.config.Batch:
+		more = true
+		var others []candidate
+		others, err = r.findNext(looking)
+		found = append(found, others...)
 	}
 	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
 	return found, more, err
 }
 
-// findFairly asks the shards one by one, for a share each. Who is asked first changes. Where there is one server, what was found on it counts.
-func (r *Runner) findFairly(ctx context.Context, before []candidate, failure error) ([]candidate, error) {
+// findNext asks the shard whose turn it is. Where there is only one server, that was asked.
+func (r *Runner) findNext(ctx context.Context) ([]candidate, error) {
+	shards, err := shardNames(ctx, r.config.Pool)
+	if err != nil || len(shards) < 2 {
+		return nil, err
+	}
+	r.shardTurn++
+	return dueOn(ctx, r.config.Pool, shards[r.shardTurn%len(shards)], r.known, r.config.Batch)
+}
+
+// findOneByOne asks the shards that answer. If there is one server, the failure stands.
+func (r *Runner) findOneByOne(ctx context.Context, failure error) (found []candidate, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	shards, err := shardNames(ctx, r.config.Pool)
 	if err != nil || len(shards) < 2 {
-		return before, errors.Join(failure, err)
+		return nil, failure
 	}
-	var found []candidate
 	var failures []error
-	share := (r.config.Batch + len(shards) - 1) / len(shards)
-	r.shardTurn++
-	for i := range shards {
-		some, err := dueOn(ctx, r.config.Pool, shards[(r.shardTurn+i)%len(shards)], r.known, share)
+	for _, shard := range shards {
+		some, err := dueOn(ctx, r.config.Pool, shard, r.known, r.config.Batch/len(shards)+1)
 		found, failures = append(found, some...), append(failures, err)
-		if len(found) >= r.config.Batch {
-			break
-		}
 	}
 	return found, errors.Join(failures...)
 }

@@ -25,10 +25,16 @@ var everywhere = []struct {
 	{"few connections", testFewConnections}, {"list and purge", testListAndPurge},
 }
 
-func TestOnPostgres(t *testing.T) { onPostgres(t).runAll(t) }
+func TestOnPostgres(t *testing.T) {
+	t.Parallel()
+	onPostgres(t).runAll(t)
+}
 
 func TestBehindARouter(t *testing.T) {
+	t.Parallel()
 	w := behindRouter(t)
+	t.Run("install", func(t *testing.T) { testInstall(t, w) })
+	w.prepare(t)
 	w.runAll(t)
 	t.Run("routes", func(t *testing.T) { testRoutes(t, w) })
 	t.Run("fairness", func(t *testing.T) { testFairness(t, w) })
