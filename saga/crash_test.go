@@ -101,7 +101,6 @@ func (w *world) victims(t *testing.T, crashes []crash, stop bool) (list []victim
 // testCrashes kills a process at every point of the crash table. Another one goes on; at the end SQL steps have happened once, and outside steps as often
 // as the table says, each with one idempotency key.
 func testCrashes(t *testing.T, w *world) {
-	t.Helper()
 	victims, types := w.victims(t, crashes, false)
 	for _, v := range victims {
 		dies(t, v.child)
@@ -176,7 +175,6 @@ func inReverse(t *testing.T, traces []trace) {
 
 // testCallerDies is S1 and S2: the caller's row and the saga are there together, or not at all.
 func testCallerDies(t *testing.T, w *world) {
-	t.Helper()
 	for line, point := range map[string]string{"S1": pointStarted, "S2": pointCommitted} {
 		t.Run(line, func(t *testing.T) {
 			kind, key := strings.ToLower(line), newKey()
@@ -208,7 +206,6 @@ var stops = []crash{
 
 // testStopped is S19 and S20: a process that is stopped for longer than its lease has lost the saga, whatever it does when it goes on.
 func testStopped(t *testing.T, w *world) {
-	t.Helper()
 	victims, types := w.victims(t, stops, true)
 	for _, v := range victims {
 		if line, err := bufio.NewReader(v.says).ReadString('\n'); err != nil {
@@ -240,7 +237,6 @@ func testStopped(t *testing.T, w *world) {
 
 // testDiesAgainAndAgain is S22: a step that kills its process is not tried for ever. Nobody knows whether it was done, so it is undone.
 func testDiesAgainAndAgain(t *testing.T, w *world) {
-	t.Helper()
 	o := orders{Type: "s22", Point: pointAfter, Step: "charge", Direction: Do, Attempts: 2}
 	s := w.begin(t, o.Type, order{})
 	for range o.Attempts {

@@ -26,7 +26,6 @@ func (w *world) keyOn(t *testing.T, shard string) int64 {
 
 // testRoutes: every statement that has the key goes to one shard, and looking for due sagas to all of them, in parts.
 func testRoutes(t *testing.T, w *world) {
-	t.Helper()
 	const id, lease = "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11", "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c12"
 	key := w.keyOn(t, "s2")
 	fenced := []any{key, id, lease, "step"}
@@ -58,7 +57,6 @@ func testRoutes(t *testing.T, w *world) {
 
 // testFairness: however many sagas are due on one shard, those of others are found in their turn.
 func testFairness(t *testing.T, w *world) {
-	t.Helper()
 	const batch = 4
 	for _, shard := range []string{"s1", "s2", "s3"} {
 		for range 3 * batch {
@@ -87,7 +85,6 @@ func testFairness(t *testing.T, w *world) {
 
 // testShardAway: sagas of other shards go on while one is away.
 func testShardAway(t *testing.T, w *world) {
-	t.Helper()
 	here, away := w.keyOn(t, "s1"), w.keyOn(t, "s3")
 	s := w.start(t, Request{Type: "away", Key: here, IdempotencyKey: "x"})
 	w.start(t, Request{Type: "away", Key: away, IdempotencyKey: "x"})
@@ -100,7 +97,6 @@ func testShardAway(t *testing.T, w *world) {
 
 // testInstall: sagas live in the keyspace that is named, with keys of its type; what is there already in another way is refused.
 func testInstall(t *testing.T, w *world) {
-	t.Helper()
 	w.exec(t, "CREATE TABLE people (id uuid PRIMARY KEY, name text)")
 	w.exec(t, "SELECT cleave.shard_table('people', 'id')")
 	w.exec(t, "CREATE TABLE events (a bigint, b bigint, PRIMARY KEY (a, b))")

@@ -21,7 +21,7 @@ var everywhere = []struct {
 	{"crashes", testCrashes}, {"the caller dies", testCallerDies}, {"stopped", testStopped}, {"dies again and again", testDiesAgainAndAgain},
 	{"steps", testSteps}, {"start", testStart}, {"results", testResults}, {"attempts", testAttempts}, {"failures", testFailures}, {"stuck", testStuck},
 	{"unknown", testUnknown}, {"unknown undo", testUnknownUndo}, {"several runners", testSeveralRunners}, {"long steps", testLongSteps}, {"abandoned", testAbandonTakesTheLeaseAway},
-	{"stop", testStop}, {"stop cuts off", testStopCutsOff}, {"unkept", testUnkept}, {"older state", testOlderState}, {"transactions", testTransactionsOfSteps},
+	{"stop", testStop}, {"stop cuts off", testStopCutsOff}, {"unkept", testUnkept}, {"older state", testOlderState}, {"taken by somebody else", testTakenBySomebodyElse}, {"transactions", testTransactionsOfSteps},
 	{"few connections", testFewConnections}, {"list and purge", testListAndPurge},
 }
 
@@ -62,7 +62,6 @@ func wantTraces(t *testing.T, w *world, s Started, want ...string) {
 
 // testSteps: all steps in order, or those that were done undone in reverse.
 func testSteps(t *testing.T, w *world) {
-	t.Helper()
 	run(t, w.runner(t, nil, w.order("order", orders{})))
 	done, refused := w.begin(t, "order", order{}), w.begin(t, "order", order{Refused: true})
 	saga := w.wait(t, done, Completed)
@@ -84,7 +83,6 @@ func testSteps(t *testing.T, w *world) {
 
 // testStart: one idempotency key is one saga, and a saga is there when its transaction has committed.
 func testStart(t *testing.T, w *world) {
-	t.Helper()
 	request := Request{Type: "started", Key: newKey(), IdempotencyKey: "a", Input: map[string]any{"a": 1, "b": []string{"ü"}}}
 	first := w.start(t, request)
 	request.Input = struct { // the same in another order
@@ -134,7 +132,6 @@ func testStart(t *testing.T, w *world) {
 
 // testResults: a step sees the input and the results of those before it, and its own when it is undone.
 func testResults(t *testing.T, w *world) {
-	t.Helper()
 	type number struct{ N int }
 	seen := make(chan string, 10)
 	add := func(c *Call, from string) (any, error) {
@@ -181,7 +178,6 @@ func testResults(t *testing.T, w *world) {
 
 // testAttempts: what fails is tried again; a SQL step that failed has left nothing.
 func testAttempts(t *testing.T, w *world) {
-	t.Helper()
 	flaky := func(c *Call) error {
 		if c.Attempt < 3 {
 			return errBusy
@@ -211,7 +207,6 @@ func testAttempts(t *testing.T, w *world) {
 
 // testFailures: what may have been done is undone, what certainly was not is not.
 func testFailures(t *testing.T, w *world) {
-	t.Helper()
 	slow := soon
 	slow.Timeout = 20 * time.Millisecond
 	patient := soon
@@ -276,7 +271,6 @@ func untilAttempt(n int, c *Call) error {
 
 // testStuck: a compensation that does not succeed is not passed over; a person has it go on, or gives it up.
 func testStuck(t *testing.T, w *world) {
-	t.Helper()
 	var mended atomic.Bool
 	undo := Outside(func(ctx context.Context, c *Call) (any, error) {
 		if !mended.Load() {
@@ -333,7 +327,6 @@ func testStuck(t *testing.T, w *world) {
 
 // testUnknown: types and steps that a program does not know it leaves as they are, for one that knows them.
 func testUnknown(t *testing.T, w *world) {
-	t.Helper()
 	nothing := w.outsideTrace()
 	older := Type{Name: "grown", Steps: []Step{{Name: "first", Do: nothing}, {Name: "wait", Do: failing(errBusy), Policy: Policy{MinDelay: 50 * time.Millisecond, MaxAttempts: Unlimited}}}}
 	newer := Type{Name: "grown", Steps: []Step{{Name: "first", Do: nothing}, {Name: "second", Do: nothing}}}
@@ -369,7 +362,6 @@ func testUnknown(t *testing.T, w *world) {
 
 // testUnknownUndo: a step that was done by another version is undone by one that knows how.
 func testUnknownUndo(t *testing.T, w *world) {
-	t.Helper()
 	refuse := Step{Name: "last", Do: failing(Permanent(errRefused))}
 	wait := Step{Name: "last", Do: failing(errBusy), Policy: Policy{MinDelay: 20 * time.Millisecond, MaxAttempts: Unlimited}}
 	first := Step{Name: "first", Do: w.outsideTrace(), Undo: w.outsideTrace()}
@@ -391,6 +383,8 @@ func testUnknownUndo(t *testing.T, w *world) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
+	const epochSQL = "SELECT epoch FROM sagas.sagas WHERE key = $1 AND id = $2"
+	epoch := one[int](t, w.pool, epochSQL, s.Key, s.ID)
 	withoutUndo := second
 	withoutUndo.Undo = Action{}
 	stop = run(t, w.runner(t, nil, Type{Name: "shrunk", Steps: []Step{first, withoutUndo, refuse}}))
@@ -399,6 +393,9 @@ func testUnknownUndo(t *testing.T, w *world) {
 		t.Error(err)
 	}
 	wantTraces(t, w, s, "first do", "second do")
+	if after := one[int](t, w.pool, epochSQL, s.Key, s.ID); after != epoch {
+		t.Errorf("it was taken %d times by a program that does not know how to undo the step", after-epoch)
+	}
 	run(t, w.runner(t, nil, Type{Name: "shrunk", Steps: []Step{first, second, refuse}}))
 	w.wait(t, s, Compensated)
 	wantTraces(t, w, s, "first do", "second do", "second undo", "first undo")
@@ -406,7 +403,6 @@ func testUnknownUndo(t *testing.T, w *world) {
 
 // testSeveralRunners: many sagas and several runners, and everything happens once.
 func testSeveralRunners(t *testing.T, w *world) {
-	t.Helper()
 	const runners, sagas = 3, 60
 	kind := w.order("shared", orders{})
 	started := make([]Started, sagas)
@@ -429,7 +425,6 @@ func testSeveralRunners(t *testing.T, w *world) {
 
 // testLongSteps: the lease is renewed, so nobody else takes a saga whose step takes longer.
 func testLongSteps(t *testing.T, w *world) {
-	t.Helper()
 	kind := Type{Name: "long", Steps: []Step{
 		{Name: "outside", Do: Outside(func(ctx context.Context, c *Call) (any, error) {
 			time.Sleep(2 * lease)
@@ -452,7 +447,6 @@ func testLongSteps(t *testing.T, w *world) {
 
 // testAbandonTakesTheLeaseAway is S23: who runs a saga that a person gives up notices, and writes nothing.
 func testAbandonTakesTheLeaseAway(t *testing.T, w *world) {
-	t.Helper()
 	begun, ended := make(chan struct{}, 2), make(chan error, 2)
 	wait := func(ctx context.Context) (any, error) {
 		begun <- struct{}{}
@@ -486,7 +480,6 @@ func second(_ any, err error) error { return err }
 
 // testStop: a runner that is to stop lets the step that is under way end, and leaves the rest to others at once.
 func testStop(t *testing.T, w *world) {
-	t.Helper()
 	begun, goOn := make(chan struct{}, 1), make(chan struct{})
 	kind := func(do Action) Type {
 		return Type{Name: "stopped", Steps: []Step{{Name: "first", Do: do}, {Name: "second", Do: w.outsideTrace()}}}
@@ -515,7 +508,6 @@ func testStop(t *testing.T, w *world) {
 
 // testStopCutsOff: a step that takes too long when its runner is to stop is cut off and left to others, and one that does not heed its context is told of.
 func testStopCutsOff(t *testing.T, w *world) {
-	t.Helper()
 	begun, stubborn := make(chan struct{}, 1), make(chan struct{})
 	defer close(stubborn)
 	kind := func(name string, do Action) Type { return Type{Name: name, Steps: []Step{{Name: "only", Do: do}}} }
@@ -554,7 +546,6 @@ func testStopCutsOff(t *testing.T, w *world) {
 
 // testUnkept: a result that cannot be kept is the end of the step, and what was done is undone.
 func testUnkept(t *testing.T, w *world) {
-	t.Helper()
 	large := strings.Repeat("x", MaxPayload)
 	run(t, w.runner(t, nil, Type{Name: "large", Steps: []Step{
 		{Name: "only", Undo: w.outsideTrace(), Do: Outside(func(ctx context.Context, c *Call) (any, error) { return large, leave(ctx, w.pool, c) })},
@@ -579,7 +570,6 @@ func testUnkept(t *testing.T, w *world) {
 
 // testOlderState is S26: a server that was promoted knows an older state, of which the runner's lease is no part.
 func testOlderState(t *testing.T, w *world) {
-	t.Helper()
 	r := w.runner(t, nil, Type{Name: "older", Steps: []Step{{Name: "sql", Do: sqlTrace(), Undo: sqlTrace()}, {Name: "outside", Do: w.outsideTrace()}}})
 	var lost atomic.Int32
 	var s Started
@@ -599,7 +589,6 @@ func testOlderState(t *testing.T, w *world) {
 
 // testTransactionsOfSteps: a step cannot end its transaction, but may use savepoints.
 func testTransactionsOfSteps(t *testing.T, w *world) {
-	t.Helper()
 	run(t, w.runner(t, nil, Type{Name: "transactions", Steps: []Step{{Name: "only", Policy: soon, Do: SQL(func(ctx context.Context, tx pgx.Tx, c *Call) (any, error) {
 		for _, err := range []error{tx.Commit(ctx), tx.Rollback(ctx)} {
 			if !errors.Is(err, errNotYours) {
@@ -621,14 +610,18 @@ func testTransactionsOfSteps(t *testing.T, w *world) {
 
 // testFewConnections: SQL steps never have all connections, so leases can be renewed.
 func testFewConnections(t *testing.T, w *world) {
-	t.Helper()
 	pool := openPool(t, w.dsn, 2)
 	kind := Type{Name: "few", Steps: []Step{{Name: "only", Do: SQL(func(ctx context.Context, tx pgx.Tx, c *Call) (any, error) {
-		_, err := tx.Exec(ctx, "SELECT pg_sleep($1)", lease.Seconds()*0.6)
+		_, err := tx.Exec(ctx, "SELECT pg_sleep($1)", lease.Seconds()*1.4)
 		return nil, errors.Join(err, leave(ctx, tx, c))
 	})}}}
-	started := []Started{w.begin(t, "few", nil), w.begin(t, "few", nil), w.begin(t, "few", nil)}
+	started := []Started{w.begin(t, "few", nil), w.begin(t, "few", nil)}
 	run(t, w.runner(t, func(c *Config) { c.Pool = pool }, kind))
+	eventually(t, "both are taken", func() bool {
+		return one[int](t, w.pool, "SELECT count(*) FROM sagas.sagas WHERE key = $1 AND holder IS NOT NULL", started[0].Key)+
+			one[int](t, w.pool, "SELECT count(*) FROM sagas.sagas WHERE key = $1 AND holder IS NOT NULL", started[1].Key) == 2
+	})
+	run(t, w.runner(t, nil, kind)) // it waits for a lease to end
 	for _, s := range started {
 		w.wait(t, s, Completed)
 		if epoch := one[int](t, w.pool, "SELECT epoch FROM sagas.sagas WHERE key = $1 AND id = $2", s.Key, s.ID); epoch != 1 {
@@ -637,9 +630,56 @@ func testFewConnections(t *testing.T, w *world) {
 	}
 }
 
+// testTakenBySomebodyElse: whatever comes of a step, a runner that has lost the saga writes nothing and does nothing more, even if whoever has it now is still
+// at the same step.
+func testTakenBySomebodyElse(t *testing.T, w *world) {
+	const other = "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c12"
+	const takeAway = "UPDATE sagas.sagas SET lease = $3, holder = 'somebody else', epoch = epoch + 1, due_at = clock_timestamp() + interval '1 hour' WHERE key = $1 AND id = $2"
+	actions := map[string]Action{}
+	for what, err := range map[string]error{"succeeds": nil, "fails": errBusy, "fails-for-good": Permanent(errRefused)} {
+		actions[what] = Outside(func(ctx context.Context, c *Call) (any, error) {
+			_, failure := w.pool.Exec(ctx, takeAway, c.Key, c.ID, other)
+			return nil, errors.Join(failure, err)
+		})
+		actions[what+"-sql"] = SQL(func(ctx context.Context, tx pgx.Tx, c *Call) (any, error) {
+			_, failure := w.pool.Exec(ctx, takeAway, c.Key, c.ID, other)
+			return nil, errors.Join(leave(ctx, tx, c), failure, err)
+		})
+	}
+	var types []Type
+	for what, action := range actions {
+		types = append(types, Type{Name: what, Steps: []Step{{Name: "first", Do: sqlTrace(), Undo: w.outsideTrace()}, {Name: "second", Do: action}, {Name: "third", Do: w.outsideTrace()}}},
+			Type{Name: what + "-undo", Steps: []Step{{Name: "first", Do: sqlTrace(), Undo: w.outsideTrace()}, {Name: "second", Do: sqlTrace(), Undo: action}, {Name: "third", Do: failing(Permanent(errRefused))}}})
+	}
+	stop := run(t, w.runner(t, nil, types...))
+	started := map[string]Started{}
+	for _, kind := range types {
+		started[kind.Name] = w.begin(t, kind.Name, nil)
+	}
+	for name, s := range started {
+		eventually(t, name+" is taken away", func() bool {
+			saga, err := Get(t.Context(), w.pool, s.Key, s.ID)
+			return err == nil && saga.Holder == "somebody else"
+		})
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	for name, s := range started {
+		saga, err := Get(t.Context(), w.pool, s.Key, s.ID)
+		if err != nil || saga.Holder != "somebody else" || saga.Step != "second" || saga.Attempts != 0 || !strings.HasPrefix(saga.Due.Sub(saga.Created).String(), "1h") {
+			t.Errorf("%s: %+v, %v", name, saga, err)
+		}
+		if strings.HasSuffix(name, "-undo") {
+			wantTraces(t, w, s, "first do", "second do")
+		} else {
+			wantTraces(t, w, s, "first do")
+		}
+	}
+}
+
 // testListAndPurge: sagas of all shards by state and type; old ones that have ended can be removed.
 func testListAndPurge(t *testing.T, w *world) {
-	t.Helper()
 	run(t, w.runner(t, nil, Type{Name: "listed", Steps: []Step{{Name: "first", Do: sqlTrace(), Undo: failing(Permanent(errBusy))},
 		{Name: "second", Do: Outside(func(_ context.Context, c *Call) (any, error) {
 			var fails bool
