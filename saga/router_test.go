@@ -3,9 +3,14 @@ package saga
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/shard"
 )
 
 // home is the shard that has a key.
@@ -55,6 +60,45 @@ func testRoutes(t *testing.T, w *world) {
 	}
 }
 
+// testVisible: what is stuck shows in the router's view and over HTTP, with where it lives.
+func testVisible(t *testing.T, w *world) {
+	if !slices.EqualFunc(States(), shard.SagaStates(), func(a State, b string) bool { return string(a) == b }) {
+		t.Errorf("the router knows the states %v", shard.SagaStates())
+	}
+	run(t, w.runner(t, nil, Type{Name: "visible", Steps: []Step{{Name: "first", Do: sqlTrace(), Undo: failing(Permanent(errBusy))}, {Name: "second", Do: failing(Permanent(errRefused))}}}))
+	waiting := w.start(t, Request{Type: "visible-not-run", Key: w.keyOn(t, "s1"), IdempotencyKey: "x"})
+	var stuck []Started
+	for _, shard := range []string{"s3", "s2"} {
+		s := w.start(t, Request{Type: "visible", Key: w.keyOn(t, shard), IdempotencyKey: "x"})
+		w.wait(t, s, Stuck)
+		stuck = append(stuck, s)
+	}
+	rows, err := w.pool.Query(t.Context(), "SELECT id::text, shard, step, attempts, last_error, failure, age > interval '0' FROM cleave.sagas WHERE type LIKE 'visible%' ORDER BY shard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		values, err := row.Values()
+		return fmt.Sprintln(values...), err
+	})
+	want := []string{
+		fmt.Sprintln(waiting.ID, "s1", nil, int32(0), nil, nil, true), fmt.Sprintln(stuck[1].ID, "s2", "first", int32(1), errBusy, errRefused, true),
+		fmt.Sprintln(stuck[0].ID, "s3", "first", int32(1), errBusy, errRefused, true),
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v: the view shows\n%q, not\n%q", err, got, want)
+	}
+	list, err := w.cluster.Routers[0].API.Sagas(t.Context(), string(Stuck), "visible", 10)
+	if err != nil || len(list.Sagas) != 2 || list.More || len(list.Findings) != 0 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for i, s := range list.Sagas { // the oldest first
+		if s.ID != stuck[i].ID || s.Key != fmt.Sprint(stuck[i].Key) || s.Shard != []string{"s3", "s2"}[i] || s.Failure != errRefused.Error() || s.AgeSeconds <= 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
 // testFairness: however many sagas are due on one shard, those of others are found in their turn.
 func testFairness(t *testing.T, w *world) {
 	const batch = 4
@@ -86,6 +130,12 @@ func testFairness(t *testing.T, w *world) {
 // testShardAway: sagas of other shards go on while one is away.
 func testShardAway(t *testing.T, w *world) {
 	here, away := w.keyOn(t, "s1"), w.keyOn(t, "s3")
+	defer func() {
+		list, err := w.cluster.Routers[0].API.Sagas(t.Context(), "", "", 10)
+		if err != nil || len(list.Findings) != 1 || list.Findings[0].Shard != "s3" || len(list.Sagas) == 0 {
+			t.Errorf("listed while a shard is away: %+v, %v", list, err)
+		}
+	}()
 	s := w.start(t, Request{Type: "away", Key: here, IdempotencyKey: "x"})
 	w.start(t, Request{Type: "away", Key: away, IdempotencyKey: "x"})
 	if err := w.cluster.Shards[2].StopImmediately(); err != nil {
@@ -107,8 +157,8 @@ func testInstall(t *testing.T, w *world) {
 			t.Errorf("%+v: %v", wrong, err)
 		}
 	}
-	shard := openPool(t, w.cluster.Shards[1].DSN("postgres"), 2)
-	if err := Install(t.Context(), shard, InstallOptions{}); err == nil || !strings.Contains(err.Error(), "connect to a router") {
+	direct := openPool(t, w.cluster.Shards[1].DSN("postgres"), 2)
+	if err := Install(t.Context(), direct, InstallOptions{}); err == nil || !strings.Contains(err.Error(), "connect to a router") {
 		t.Errorf("on a shard: %v", err)
 	}
 	// S24: cut off before the tables were declared, with an index missing.

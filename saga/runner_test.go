@@ -37,6 +37,7 @@ func TestBehindARouter(t *testing.T) {
 	w.prepare(t)
 	w.runAll(t)
 	t.Run("routes", func(t *testing.T) { testRoutes(t, w) })
+	t.Run("visible", func(t *testing.T) { testVisible(t, w) })
 	t.Run("fairness", func(t *testing.T) { testFairness(t, w) })
 	t.Run("a shard is away", func(t *testing.T) { testShardAway(t, w) }) // it does not come back
 }

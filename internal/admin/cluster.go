@@ -44,6 +44,8 @@ type Cluster interface {
 	ReferenceTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
 	// UndistributeTables lets tables be on the home shard alone again.
 	UndistributeTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
+	// Sagas lists sagas of applications.
+	Sagas(ctx context.Context, request control.SagasRequest) (api.SagaList, error)
 	// Rollouts lists changes of the schema that go from shard to shard.
 	Rollouts(ctx context.Context) ([]topology.Rollout, error)
 	// BeginRollout opens one, NextRollout applies it to one more shard, FinishRollout to all that are left, and UndoRollout takes it back.

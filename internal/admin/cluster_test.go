@@ -311,6 +311,16 @@ func TestALifeOfACluster(t *testing.T) {
 	_, err = client.DropKeyspace(ctx, "users")
 	refusedWith(t, "drop a keyspace with tables", api.CodeInUse, err)
 
+	// Sagas, of which there are none where they are not installed.
+	if list := must[api.SagaList](t, "sagas")(client.Sagas(ctx, "stuck", "order", 10)); len(list.Sagas) != 0 || list.More || len(list.Findings) != 0 {
+		t.Errorf("sagas %+v", list)
+	}
+	for _, wrong := range []string{"state=lost", "limit=0", "limit=many", "limit=10001"} {
+		if got := plainGet(t, client, "/v1/sagas?"+wrong); got.status != 400 {
+			t.Errorf("sagas with %s: %d %s", wrong, got.status, got.body)
+		}
+	}
+
 	checkAgreement(t, client)
 	rebuilt := must[api.RebuiltMap](t, "rebuild")(client.RebuildMap(ctx, api.RebuildMap{}))
 	if rebuilt.MapVersion != 0 || len(rebuilt.Map.Keyspaces) != 3 {

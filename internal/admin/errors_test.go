@@ -105,6 +105,7 @@ func TestListsAreNeverNull(t *testing.T) {
 	s := newServer(t, Config{Cluster: failing{}})
 	for path, list := range map[string]string{
 		"/v1/status": `"routers":[],"shards":[]`, "/v1/routers": `"routers":[]`, "/v1/shards": `"shards":[]`, "/v1/map/check": `"findings":[]`, "/v1/schema/diff": `"findings":[]`,
+		"/v1/sagas": `"sagas":[],"more":false,"findings":[]`,
 	} {
 		got := ask(t, s, request{method: "GET", path: path})
 		if got.status != 200 || !strings.Contains(got.body, list) || strings.Contains(got.body, "null") {

@@ -82,6 +82,10 @@ func (f failing) ResolveTransaction(context.Context, string, string) (string, er
 	return "", f.err
 }
 
+func (f failing) Sagas(context.Context, control.SagasRequest) (api.SagaList, error) {
+	return api.SagaList{}, f.err
+}
+
 func (f failing) Rollouts(context.Context) ([]topology.Rollout, error) { return nil, f.err }
 
 func (f failing) BeginRollout(context.Context, control.RolloutBegin) (api.RolloutChanged, error) {

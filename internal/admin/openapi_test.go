@@ -61,6 +61,7 @@ var answers = map[string]any{
 	"ShardStatus": api.ShardStatus{}, "ReplicaStatus": api.ReplicaStatus{}, "Connections": api.Connections{}, "ShardList": api.ShardList{}, "ShardChanged": api.ShardChanged{},
 	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
 	"Table": api.Table{}, "TablesChanged": api.TablesChanged{}, "TableList": api.TableList{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
+	"Saga": api.Saga{}, "SagaList": api.SagaList{},
 	"Rollout": api.Rollout{}, "RolloutShard": api.RolloutShard{}, "RolloutList": api.RolloutList{}, "RolloutChanged": api.RolloutChanged{},
 	"Transaction": api.Transaction{}, "Transactions": api.Transactions{}, "ShardTransactions": api.ShardTransactions{}, "TransactionResolved": api.TransactionResolved{},
 	"Document": topology.Document{}, "ShardSpec": topology.ShardSpec{}, "InstanceSpec": topology.InstanceSpec{}, "KeyspaceSpec": topology.KeyspaceSpec{},

@@ -62,6 +62,7 @@ func routes() []route {
 		{http.MethodPost, "/v1/schema/rollouts/{name}/undo", false, bodyLimit, (*Server).undoRollout},
 		{http.MethodGet, "/v1/transactions", false, 0, (*Server).getTransactions},
 		{http.MethodPost, "/v1/transactions/resolve", false, bodyLimit, (*Server).resolveTransaction},
+		{http.MethodGet, "/v1/sagas", false, 0, (*Server).getSagas},
 		{http.MethodGet, "/v1/tables", false, 0, (*Server).getTables},
 		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTables},
 		{http.MethodPost, "/v1/tables/undistribute", false, bodyLimit, (*Server).undistributeTables},

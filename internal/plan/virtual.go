@@ -12,7 +12,7 @@ import (
 
 // ownViews and ownFunctions are what the router itself answers.
 var (
-	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "rollouts", "routers", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables", "transactions"}
+	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "rollouts", "routers", "sagas", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables", "transactions"}
 	ownFunctions = []string{
 		"create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "resolve_transaction", "rollout_begin", "rollout_finish", "rollout_next",
 		"rollout_undo", "shard_local_function", "shard_of", "shard_table", "shard_tables", "transaction_outcome", "undistribute_table", "version",

@@ -354,8 +354,11 @@ func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Er
 
 // viewOf is what a view shows.
 func (s *session) viewOf(name string, columnsOnly bool) (View, *pgerr.Error) {
-	if name == activityView {
+	switch name {
+	case activityView:
 		return s.activity(columnsOnly)
+	case sagasView:
+		return s.sagas(columnsOnly)
 	}
 	return s.server.config.Virtual.View(s.ctx, name, columnsOnly)
 }
