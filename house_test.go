@@ -111,6 +111,14 @@ var importRules = []importRule{
 		within: "idgen", because: "it is a library for other programs, small enough to need nothing but the standard library",
 	},
 	{
+		within: "saga", may: []string{"idgen", external},
+		because: "it is a library for programs that talk to a router, or to a plain PostgreSQL, and knows no more of either than its SQL",
+	},
+	{
+		within: "examples", may: []string{"saga", "placement", "shardmap", "idgen", external},
+		because: "they show what everybody can do, with what everybody can import",
+	},
+	{
 		within: "internal/secret", because: "where a password is found concerns everyone, so it may depend on nobody",
 	},
 	{
@@ -200,6 +208,10 @@ var externalRules = []importRule{
 	},
 	{
 		within: "placement", because: "deciding where a key lives needs arithmetic, not dependencies",
+	},
+	{
+		within: "saga", may: []string{"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"},
+		because: "who uses it has pgx already, and should need nothing else",
 	},
 	{
 		within: "internal/topology", may: []string{"github.com/zeebo/xxh3"}, because: "the shard map is a value: it needs no more than a hash",

@@ -33,8 +33,7 @@ func (w *world) keyOn(t *testing.T, shard string) int64 {
 func testRoutes(t *testing.T, w *world) {
 	const id, lease = "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11", "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c12"
 	key := w.keyOn(t, "s2")
-	fenced := []any{key, id, lease, "step"}
-	moved := append(fenced[:4:4], "running", "next", 1.5)
+	fenced, moved := []any{key, id, lease, "step"}, []any{key, id, lease, "step", "running", "next", 1.5}
 	for name, c := range map[string]struct {
 		sql       string
 		arguments []any

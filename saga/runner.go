@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -98,6 +99,8 @@ type Runner struct {
 	// at is told of every point at which a process may die. Tests set it.
 	at func(point, step string, d Direction)
 
+	started atomic.Bool
+
 	mu    sync.Mutex
 	under map[*held]string // steps that are being run
 }
@@ -144,6 +147,9 @@ var ErrDoesNotReturn = errors.New("functions of steps do not return though their
 //
 // Run may be called once.
 func (r *Runner) Run(ctx context.Context) error {
+	if r.started.Swap(true) {
+		return errors.New("a runner runs once: make another one")
+	}
 	if err := r.checkTables(ctx); err != nil {
 		return err
 	}

@@ -449,16 +449,17 @@ func testLongSteps(t *testing.T, w *world) {
 // testAbandonTakesTheLeaseAway is S23: who runs a saga that a person gives up notices, and writes nothing.
 func testAbandonTakesTheLeaseAway(t *testing.T, w *world) {
 	begun, ended := make(chan struct{}, 2), make(chan error, 2)
-	wait := func(ctx context.Context) (any, error) {
+	wait := func(ctx context.Context) string {
 		begun <- struct{}{}
 		<-ctx.Done()
 		ended <- context.Cause(ctx)
-		return "done all the same", nil
+		return "done all the same"
 	}
 	run(t, w.runner(t, nil,
-		Type{Name: "taken-away", Steps: []Step{{Name: "outside", Do: Outside(func(ctx context.Context, _ *Call) (any, error) { return wait(ctx) })}}},
+		Type{Name: "taken-away", Steps: []Step{{Name: "outside", Do: Outside(func(ctx context.Context, _ *Call) (any, error) { return wait(ctx), nil })}}},
 		Type{Name: "taken-away-sql", Steps: []Step{{Name: "sql", Do: SQL(func(ctx context.Context, tx pgx.Tx, c *Call) (any, error) {
-			return nil, errors.Join(leave(ctx, tx, c), second(wait(ctx)))
+			err := leave(ctx, tx, c)
+			return wait(ctx), err
 		})}}}))
 	for _, kind := range []string{"taken-away", "taken-away-sql"} {
 		s := w.begin(t, kind, nil)
@@ -476,8 +477,6 @@ func testAbandonTakesTheLeaseAway(t *testing.T, w *world) {
 		wantTraces(t, w, s)
 	}
 }
-
-func second(_ any, err error) error { return err }
 
 // testStop: a runner that is to stop lets the step that is under way end, and leaves the rest to others at once.
 func testStop(t *testing.T, w *world) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -72,9 +73,9 @@ func printSagas(w io.Writer, list api.SagaList) error {
 	rows := make([][]any, len(list.Sagas))
 	for i, s := range list.Sagas {
 		age := time.Duration(s.AgeSeconds * float64(time.Second)).Round(time.Second)
-		rows[i] = []any{s.Type, s.Key, s.ID, s.State, s.Step, s.Attempts, age, s.Shard, firstLine(s.LastError)}
+		rows[i] = []any{s.Type, s.Key, s.ID, s.State, s.Step, s.Attempts, age, s.Shard, firstLine(cmp.Or(s.LastError, s.Failure))}
 	}
-	if err := printTable(w, []string{"type", "key", "id", "state", "step", "attempts", "age", "shard", "last error"}, rows); err != nil || !list.More {
+	if err := printTable(w, []string{"type", "key", "id", "state", "step", "attempts", "age", "shard", "error"}, rows); err != nil || !list.More {
 		return err
 	}
 	_, err := fmt.Fprintln(w, "There are more: --limit shows more of them, --state and --type fewer.")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,8 +46,8 @@ func TestSagasOfAllShards(t *testing.T) {
 	execute(t, stray, "SET session_replication_role = replica")
 	execute(t, stray, "INSERT INTO sagas.sagas (key, state) VALUES ($1, 'stuck')", here)
 	want := [][]any{
-		{"s1", fmt.Sprint(here), "stuck", "charge", int32(3), `it's "closed"`, true, true, nil},
-		{"s2", fmt.Sprint(there), "running", nil, int32(0), nil, true, false, "r"},
+		{"s1", strconv.FormatInt(here, 10), "stuck", "charge", int32(3), `it's "closed"`, true, true, nil},
+		{"s2", strconv.FormatInt(there, 10), "running", nil, int32(0), nil, true, false, "r"},
 	}
 	const shown = `SELECT shard, key, state, step, attempts, last_error, age BETWEEN interval '89 minutes' AND interval '2 hours', due_at IS NULL, holder FROM cleave.sagas`
 	for _, style := range []string{"postgres", "sql_standard", "iso_8601"} {
