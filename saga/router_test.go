@@ -163,7 +163,7 @@ func testInstall(t *testing.T, w *world) {
 	// S24: cut off before the tables were declared, with an index missing.
 	w.exec(t, "CREATE SCHEMA sagas")
 	w.exec(t, strings.Replace(objects[0].sql, "%s", "uuid", 1))
-	const at = 8
+	const at = 4
 	failures := make(chan error, at)
 	for range at {
 		go func() { failures <- install(InstallOptions{Keyspace: "default_uuid"}) }()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,7 +21,7 @@ var everywhere = []struct {
 	run  func(*testing.T, *world)
 }{
 	{"crashes", testCrashes}, {"the caller dies", testCallerDies}, {"stopped", testStopped}, {"dies again and again", testDiesAgainAndAgain},
-	{"steps", testSteps}, {"start", testStart}, {"results", testResults}, {"attempts", testAttempts}, {"failures", testFailures}, {"stuck", testStuck},
+	{"steps", testSteps}, {"start", testStart}, {"results", testResults}, {"attempts", testAttempts}, {"failures", testFailures}, {"stuck", testStuck}, {"by hand", testByHand},
 	{"unknown", testUnknown}, {"unknown undo", testUnknownUndo}, {"several runners", testSeveralRunners}, {"long steps", testLongSteps}, {"abandoned", testAbandonTakesTheLeaseAway},
 	{"stop", testStop}, {"stop cuts off", testStopCutsOff}, {"unkept", testUnkept}, {"older state", testOlderState}, {"taken by somebody else", testTakenBySomebodyElse}, {"transactions", testTransactionsOfSteps},
 	{"few connections", testFewConnections}, {"list and purge", testListAndPurge},
@@ -324,6 +326,37 @@ func testStuck(t *testing.T, w *world) {
 		}
 	}
 	wantTraces(t, w, given, "first do", "second do")
+}
+
+// testByHand: the statements that docs/sagas.md gives to people do what Retry and Abandon do.
+func testByHand(t *testing.T, w *world) {
+	page, err := os.ReadFile("../docs/sagas.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := regexp.MustCompile(`(?s)UPDATE sagas\.sagas SET state = '(compensating|abandoned)'.*?;`).FindAllString(string(page), -1)
+	if len(statements) != 2 {
+		t.Fatalf("the page has the statements %q", statements)
+	}
+	var mended atomic.Bool
+	run(t, w.runner(t, nil, Type{Name: "by-hand", Steps: []Step{{Name: "first", Do: sqlTrace(), Undo: Outside(func(ctx context.Context, c *Call) (any, error) {
+		if !mended.Load() {
+			return nil, Permanent(errBusy)
+		}
+		return nil, leave(ctx, w.pool, c)
+	})}, {Name: "second", Do: failing(Permanent(errRefused))}}}))
+	resumed, given := w.begin(t, "by-hand", nil), w.begin(t, "by-hand", nil)
+	w.wait(t, resumed, Stuck)
+	w.wait(t, given, Stuck)
+	mended.Store(true)
+	for i, s := range []Started{resumed, given} {
+		w.exec(t, strings.NewReplacer("key = 42", fmt.Sprint("key = ", s.Key), "'…'", "'"+s.ID+"'").Replace(statements[i]))
+	}
+	w.wait(t, resumed, Compensated)
+	wantTraces(t, w, resumed, "first do", "first undo")
+	if saga := w.wait(t, given, Abandoned); saga.Note == "" {
+		t.Errorf("%+v", saga)
+	}
 }
 
 // testUnknown: types and steps that a program does not know it leaves as they are, for one that knows them.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,17 @@ order 2, to the Moon
   stock: release kettle
   the saga is compensated, the order cancelled: step ship failed: shipping: we do not ship to the Moon
 `
+
+// TestThePageShowsWhatIsPrinted.
+func TestThePageShowsWhatIsPrinted(t *testing.T) {
+	page, err := os.ReadFile("../../docs/sagas.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), printed) {
+		t.Error("docs/sagas.md shows something else than is printed")
+	}
+}
 
 func TestTheOrders(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
