@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// lease is short, so that tests do not wait for long; patience is how long a test waits for what must come.
+	// lease is short, for tests in which it ends; in all others it must not, however slow the machine is. patience is how long a test waits for what must
+	// come.
 	lease    = 700 * time.Millisecond
 	patience = time.Minute
 )
@@ -122,10 +123,13 @@ func (w *world) start(t testing.TB, r Request) Started {
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// runner makes one with short times.
+// short makes leases short.
+func short(c *Config) { c.Lease = lease }
+
+// runner makes one that looks often.
 func (w *world) runner(t testing.TB, change func(*Config), types ...Type) *Runner {
 	t.Helper()
-	c := Config{Pool: w.pool, Types: types, Lease: lease, PollInterval: 50 * time.Millisecond, StopTimeout: 5 * time.Second, Logger: quiet}
+	c := Config{Pool: w.pool, Types: types, PollInterval: 50 * time.Millisecond, StopTimeout: 5 * time.Second, Logger: quiet}
 	if change != nil {
 		change(&c)
 	}

@@ -137,7 +137,7 @@ func TestServerCrashes(t *testing.T) {
 	for i := range started {
 		started[i] = w.begin(t, "order", order{Refused: i%2 == 0})
 	}
-	r := w.runner(t, nil, w.order("order", orders{}))
+	r := w.runner(t, short, w.order("order", orders{}))
 	var steps atomic.Int32
 	enough := make(chan struct{})
 	r.at = func(point, _ string, _ Direction) {

@@ -469,8 +469,8 @@ func testLongSteps(t *testing.T, w *world) {
 			return nil, errors.Join(err, leave(ctx, tx, c))
 		})},
 	}}
-	run(t, w.runner(t, nil, kind))
-	run(t, w.runner(t, nil, kind))
+	run(t, w.runner(t, short, kind))
+	run(t, w.runner(t, short, kind))
 	s := w.begin(t, "long", nil)
 	w.wait(t, s, Completed)
 	wantTraces(t, w, s, "outside do", "sql do")
@@ -488,7 +488,7 @@ func testAbandonTakesTheLeaseAway(t *testing.T, w *world) {
 		ended <- context.Cause(ctx)
 		return "done all the same"
 	}
-	run(t, w.runner(t, nil,
+	run(t, w.runner(t, short,
 		Type{Name: "taken-away", Steps: []Step{{Name: "outside", Do: Outside(func(ctx context.Context, _ *Call) (any, error) { return wait(ctx), nil })}}},
 		Type{Name: "taken-away-sql", Steps: []Step{{Name: "sql", Do: SQL(func(ctx context.Context, tx pgx.Tx, c *Call) (any, error) {
 			err := leave(ctx, tx, c)
@@ -649,7 +649,7 @@ func testFewConnections(t *testing.T, w *world) {
 		return nil, errors.Join(err, leave(ctx, tx, c))
 	})}}}
 	started := []Started{w.begin(t, "few", nil), w.begin(t, "few", nil)}
-	run(t, w.runner(t, func(c *Config) { c.Pool = pool }, kind))
+	run(t, w.runner(t, func(c *Config) { c.Pool, c.Lease = pool, lease }, kind))
 	eventually(t, "both are taken", func() bool {
 		return one[int](t, w.pool, "SELECT count(*) FROM sagas.sagas WHERE key = $1 AND holder IS NOT NULL", started[0].Key)+
 			one[int](t, w.pool, "SELECT count(*) FROM sagas.sagas WHERE key = $1 AND holder IS NOT NULL", started[1].Key) == 2
