@@ -18,7 +18,7 @@ type keeper struct {
 	// ctx ends when the lease is lost, or the runner has to stop; its cause says which.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// enough is closed when renewing is to end: the attempt is over, or should be.
+	// enough ends renewing: the attempt is over, or should be.
 	enough func()
 	loop   sync.WaitGroup
 }

@@ -92,7 +92,9 @@ type Runner struct {
 	// places holds a token for each saga that is being run, transactions one for each SQL step.
 	places, transactions chan struct{}
 	wake                 chan struct{} // holds one token when there may be something to do
-	shardTurn            int           // which shard is asked first; of the loop alone
+	// shardTurn says which shard is asked next, and plain that there are none; of the loop alone.
+	shardTurn int
+	plain     bool
 
 	// grace is how long functions may take to heed that their contexts have ended, and what they leave to be written down.
 	grace time.Duration
@@ -253,9 +255,19 @@ func (r *Runner) find(ctx context.Context) (found []candidate, more bool, err er
 	return found, more, err
 }
 
+// shards lists the shards. A plain PostgreSQL, which has none, is asked once.
+func (r *Runner) shards(ctx context.Context) ([]string, error) {
+	if r.plain {
+		return nil, nil
+	}
+	shards, err := shardNames(ctx, r.config.Pool)
+	r.plain = err == nil && len(shards) == 0
+	return shards, err
+}
+
 // findNext asks the shard whose turn it is. Where there is only one server, that was asked.
 func (r *Runner) findNext(ctx context.Context) ([]candidate, error) {
-	shards, err := shardNames(ctx, r.config.Pool)
+	shards, err := r.shards(ctx)
 	if err != nil || len(shards) < 2 {
 		return nil, err
 	}
@@ -267,7 +279,7 @@ func (r *Runner) findNext(ctx context.Context) ([]candidate, error) {
 func (r *Runner) findOneByOne(ctx context.Context, failure error) (found []candidate, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	shards, err := shardNames(ctx, r.config.Pool)
+	shards, err := r.shards(ctx)
 	if err != nil || len(shards) < 2 {
 		return nil, failure
 	}
