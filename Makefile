@@ -72,6 +72,7 @@ bench: ## benchmarks, as ratios against peers measured in the same run
 	cd bench && go run ./cmd/ratios -benchtime $(BENCHTIME) -count $(BENCHCOUNT)
 	cd bench && go run ./cmd/wire -quick
 	cd bench && go run ./cmd/bulk -quick
+	cd bench && go run ./cmd/transfers -quick
 
 golden: ## regenerate the golden hash vectors with a real PostgreSQL
 	scripts/install.sh

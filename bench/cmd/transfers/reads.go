@@ -45,21 +45,32 @@ var (
 // reads measures what consistent reads cost, if there are any.
 func (l *lab) reads(ctx context.Context) error {
 	kinds := []reading{plainly, consistently}
-	consistent, err := l.openReader(ctx, consistently)
-	var refused *pgconn.PgError
-	switch {
-	case err == nil:
-		consistent.close()
-	case errors.As(err, &refused):
+	refused, err := l.refuses(ctx, consistentReads)
+	if err != nil {
+		return err
+	}
+	if refused != nil {
 		fmt.Printf("\nConsistent reads are left out: the router answers to %s with: %s\n", consistentReads, refused.Message)
 		kinds = kinds[:1]
-	default:
-		return err
 	}
 	if err := l.latencies(ctx, kinds); err != nil {
 		return err
 	}
 	return l.beside(ctx, kinds)
+}
+
+// refuses asks whether the router refuses a statement; nil: it does not.
+func (l *lab) refuses(ctx context.Context, sql string) (*pgconn.PgError, error) {
+	s, err := l.openReader(ctx, plainly)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	var refused *pgconn.PgError
+	if err := s.run(sql); err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	return refused, nil
 }
 
 // openReader opens a session that reads.

@@ -63,6 +63,11 @@ func TestEverySideTransfers(t *testing.T) {
 	if measured, err := l.readByTurns(t.Context(), []reading{plainly, plainly}); err != nil || len(measured) != 2 || measured[1].p50 == 0 || measured[1].p50 > measured[1].p99 {
 		t.Errorf("readers by turns: %+v, %v", measured, err)
 	}
+	for sql, refused := range map[string]bool{"SET cleave.no_such_setting = on": true, "SET application_name = 'reader'": false} {
+		if e, err := l.refuses(t.Context(), sql); err != nil || (e != nil) != refused {
+			t.Errorf("%s: %v, %v", sql, e, err)
+		}
+	}
 	if err := l.count(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -131,7 +136,7 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 		"same-shard router 900 0.80 0.50 – 0.90 ≥ 0.5: reached",
 		"one-server 50 – – – 0 % 0 %",
 	} {
-		if !slices.ContainsFunc(strings.Split(out.String(), "\n"), func(l string) bool { return strings.Join(strings.Fields(l), " ") == line }) {
+		if !hasLine(out.String(), line) {
 			t.Errorf("no line %q in\n%s", line, out.String())
 		}
 	}
@@ -149,6 +154,28 @@ func TestLongerIsOfTheSameRound(t *testing.T) {
 	if want := []string{"none plain 2.00 4.00 1.00", "none consistent 4.00 8.00 1.00 1.00 0.50 – 3.00 ≤ 2: reached"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+}
+
+func TestWritersAreComparedWithThoseBesidePlainReaders(t *testing.T) {
+	l := &lab{options: options{rounds: 3}}
+	var out strings.Builder
+	l.printBeside(&out, []reading{plainly, consistently}, [][]paced{
+		{{rate: 110}, {rate: 220}, {rate: 330}},
+		{{100, 10, 3, 1}, {200, 10, 3, 1}, {300, 10, 3, 1}},
+		{{90, 10, 5, 2}, {190, 9, 4, 1.5}, {291, 10, 5, 1}},
+	})
+	for _, line := range []string{
+		"none 220 – – – 1.10 1.10 – 1.10", "plain 200 10.0 3.00 1.00 1.00 1.00 – 1.00", "consistent 190 10.0 5.00 1.50 0.95 0.90 – 0.97 ≥ 0.95: reached",
+	} {
+		if !hasLine(out.String(), line) {
+			t.Errorf("no line %q in\n%s", line, out.String())
+		}
+	}
+}
+
+// hasLine says whether the text has the line, however its words are set apart.
+func hasLine(text, line string) bool {
+	return slices.ContainsFunc(strings.Split(text, "\n"), func(l string) bool { return strings.Join(strings.Fields(l), " ") == line })
 }
 
 func TestParseProcessors(t *testing.T) {
