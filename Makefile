@@ -10,7 +10,7 @@ VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || ech
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
-.PHONY: build dev test versions check bench fmt vet lint golden help clean
+.PHONY: build dev test soak versions check bench fmt vet lint golden help clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,9 +29,15 @@ test: ## install what is missing and run every test, with the race detector
 	scripts/install-clients.sh
 	scripts/install-apps.sh
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 go test -race -timeout 20m ./...
+	go test -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 go test -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go vet ./... && go test -run . ./...
+
+CRASHES ?= 1000
+soak: ## kill routers and shards by chance, CRASHES times, and check everything every few of them
+	scripts/install.sh
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK=$(CRASHES) go test -count=1 -timeout 24h -v -run TestSoak ./test/faults
 
 versions: ## hold the hash functions against PostgreSQL 14 to 18, and shards against 15 to 18 (downloads their binaries)
 	for version in 14 15 16 17 18; do \
@@ -53,6 +59,7 @@ vet:
 	@scripts/install.sh
 	go mod tidy -diff
 	go vet ./...
+	go vet -tags failpoints ./internal/failpoint
 	cd test/clients && go vet ./...
 	GOARCH=386 go vet ./placement/... ./shardmap/... ./idgen/...
 	GOARCH=arm64 go vet ./placement/... ./shardmap/... ./idgen/...

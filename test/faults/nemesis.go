@@ -24,7 +24,7 @@ type Nemesis struct {
 
 	mu      sync.Mutex
 	random  *rand.Rand
-	busy    map[string]bool // what has a fault right now
+	busy    map[string]bool // what has a fault right now, and the points that have orders
 	crashes int             // processes, or whole servers, that were killed
 	faults  map[string]int  // by name
 	failed  error
@@ -209,6 +209,7 @@ func (n *Nemesis) stopRouter(ctx context.Context, f *fault, r *Router) error {
 // failpoint lets a router die, or be stopped or slow, at a certain point of what it does.
 func (n *Nemesis) failpoint(ctx context.Context, f *fault, r *Router) error {
 	point, order := n.order(r)
+	defer n.free(point)
 	n.say(f, "%s: %s", point, order)
 	if err := orders.Give(n.cluster.Orders, point, order); err != nil {
 		return err
@@ -271,7 +272,16 @@ func (n *Nemesis) order(r *Router) (point string, o orders.Order) {
 	case 1:
 		o.Act, o.For = orders.Sleep, time.Duration(1+n.random.IntN(3000))*time.Millisecond
 	}
-	return points[n.random.IntN(len(points))], o
+	points = slices.DeleteFunc(slices.Clone(points), func(point string) bool { return n.busy[point] }) // one order for each
+	point = points[n.random.IntN(len(points))]
+	n.busy[point] = true
+	return point, o
+}
+
+func (n *Nemesis) free(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.busy, what)
 }
 
 func (n *Nemesis) killServer(ctx context.Context, f *fault, s *Shard) error {
