@@ -151,13 +151,13 @@ func c2(s *scene) {
 	a.isPrepared(2)
 	s.router.Kill()
 	s.shard(3).Proxy.Cut()
-	a.hears("lost").healed().becomes(1, "abort").ends(nowhere)
+	a.hears("lost").healed().becomes("abort").ends(nowhere)
 }
 
 // c3: router gone when all are prepared.
 func c3(s *scene) {
-	a := s.killed("commit.prepared", func(a *act) { a.isPrepared(2, 3).decides(1, "") })
-	a.becomes(1, "abort").ends(nowhere)
+	a := s.killed("commit.prepared", func(a *act) { a.isPrepared(2, 3).decides("") })
+	a.becomes("abort").ends(nowhere)
 }
 
 // c4: router gone when D was told to commit.
@@ -175,7 +175,7 @@ func c4(s *scene) {
 
 // c5: router gone when D has committed.
 func c5(s *scene) {
-	s.killed("commit.decided", func(a *act) { a.isPrepared(2, 3).decides(1, "commit") }).ends(everywhere)
+	s.killed("commit.decided", func(a *act) { a.isPrepared(2, 3).decides("commit") }).ends(everywhere)
 }
 
 // c6: router gone when some of the others are committed.
@@ -286,7 +286,7 @@ func c10Unknown(s *scene) {
 	s.shard(1).Proxy.Refuse(true)
 	s.shard(1).Proxy.Cut()
 	a.hears("08007", "not known", a.gid).isPrepared(2, 3)
-	a.healed().becomes(1, "commit").outcomeTold("committed")
+	a.healed().becomes("commit").outcomeTold("committed")
 	a.ends(everywhere)
 }
 
@@ -298,7 +298,7 @@ func c10UnknownNone(s *scene) {
 	s.shard(1).Proxy.Cut()
 	s.release("commit.prepared")
 	a.hears("08007", "not known", a.gid).isPrepared(2, 3)
-	a.healed().becomes(1, "abort").outcomeTold("rolled back")
+	a.healed().becomes("abort").outcomeTold("rolled back")
 	a.ends(nowhere)
 }
 
@@ -381,17 +381,17 @@ func l1(s *scene) {
 
 // l2: leader gone when the abort row is inserted.
 func l2(s *scene) {
-	s.leaderKilled("commit.prepared", "recover.aborting").isPrepared(2, 3).decides(1, "abort").ends(nowhere)
+	s.leaderKilled("commit.prepared", "recover.aborting").isPrepared(2, 3).decides("abort").ends(nowhere)
 }
 
 // l3: leader gone when some parts are rolled back.
 func l3(s *scene) {
-	s.leaderKilled("commit.prepared", "recover.rolledback").isPrepared(3).decides(1, "abort").ends(nowhere)
+	s.leaderKilled("commit.prepared", "recover.rolledback").isPrepared(3).decides("abort").ends(nowhere)
 }
 
 // l4: leader gone when some parts are committed.
 func l4(s *scene) {
-	s.leaderKilled("commit.decided", "recover.committed").isPrepared(3).decides(1, "commit").ends(everywhere)
+	s.leaderKilled("commit.decided", "recover.committed").isPrepared(3).decides("commit").ends(everywhere)
 }
 
 // l5: leader gone when the abort row's backend is terminated.

@@ -214,29 +214,41 @@ func (n *Nemesis) failpoint(ctx context.Context, f *fault, r *Router) error {
 	if err := orders.Give(n.cluster.Orders, point, order); err != nil {
 		return err
 	}
-	defer orders.Withdraw(n.cluster.Orders, point)
-	limit, cancel := context.WithTimeout(ctx, pointPatience)
-	defer cancel()
-	for {
-		process, err := orders.Obeyed(n.cluster.Orders, point)
-		if err != nil {
-			return err
-		}
-		if process != 0 {
-			break
-		}
-		select {
-		case <-limit.Done():
-			n.say(f, "it did not come to %s", point)
-			return nil
-		case <-time.After(10 * time.Millisecond):
-		}
+	obeyed, err := n.waitObeyed(ctx, point)
+	if err = errors.Join(err, orders.Withdraw(n.cluster.Orders, point)); err != nil {
+		return err
+	}
+	if !obeyed {
+		n.say(f, "it did not come to %s", point)
+		return nil
 	}
 	n.say(f, "it came to %s", point)
 	n.mu.Lock()
 	n.faults[point+" "+string(order.Act)]++
 	n.mu.Unlock()
-	switch order.Act {
+	return n.afterPoint(ctx, f, r, order.Act)
+}
+
+// waitObeyed waits for a while until somebody obeys the order.
+func (n *Nemesis) waitObeyed(ctx context.Context, point string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, pointPatience)
+	defer cancel()
+	for {
+		process, err := orders.Obeyed(n.cluster.Orders, point)
+		if err != nil || process != 0 {
+			return process != 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// afterPoint mends what the order has done.
+func (n *Nemesis) afterPoint(ctx context.Context, f *fault, r *Router, act orders.Act) error {
+	switch act {
 	case orders.Kill:
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()

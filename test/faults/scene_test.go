@@ -175,17 +175,6 @@ func ask[T any](s *scene, shard int, sql string, arguments ...any) (value T) {
 	return value
 }
 
-// run executes something on a shard, past everything.
-func (s *scene) run(shard int, sql string) {
-	s.t.Helper()
-	conn, err := s.shard(shard).Connect(s.t.Context())
-	s.must(err)
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(s.t.Context(), sql); err != nil {
-		s.t.Fatalf("shard %d: %s: %v", shard, sql, err)
-	}
-}
-
 // prepared lists the names of what is prepared on a shard.
 func (s *scene) prepared(shard int) string {
 	s.t.Helper()
@@ -213,20 +202,20 @@ func (a *act) decision(decider int) string {
 	return ask[string](a.scene, decider, "SELECT coalesce((SELECT decision FROM cleave.commits WHERE gid = $1), '')", a.gid)
 }
 
-// decides wants that to be noted.
-func (a *act) decides(decider int, want string) *act {
+// decides wants that to be noted on shard 1.
+func (a *act) decides(want string) *act {
 	a.t.Helper()
-	if got := a.decision(decider); got != want {
-		a.t.Errorf("shard %d has decided %q, want %q", decider, got, want)
+	if got := a.decision(1); got != want {
+		a.t.Errorf("shard 1 has decided %q, want %q", got, want)
 	}
 	return a
 }
 
-// becomes waits until that is noted. It is deleted some seconds later.
-func (a *act) becomes(decider int, want string) *act {
+// becomes waits until that is noted on shard 1.
+func (a *act) becomes(want string) *act {
 	a.t.Helper()
-	a.eventually("shard has decided: "+want, func() error {
-		if got := a.decision(decider); got != want {
+	a.eventually("shard 1 has decided: "+want, func() error {
+		if got := a.decision(1); got != want {
 			return fmt.Errorf("it has decided %q", got)
 		}
 		return nil

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -79,7 +80,7 @@ func (t *Tables) fill(ctx context.Context, conn *pgx.Conn) error {
 	for _, f := range []struct {
 		table, value string
 		rows         int
-	}{{"accounts", fmt.Sprint(firstBalance), keysInAll}, {"counters", "0", keysInAll}, {"lists", "'{}'", keysInAll}, {"registers", "0", registers}} {
+	}{{"accounts", strconv.Itoa(firstBalance), keysInAll}, {"counters", "0", keysInAll}, {"lists", "'{}'", keysInAll}, {"registers", "0", registers}} {
 		rows := make([]string, f.rows)
 		for i := range rows {
 			rows[i] = fmt.Sprintf("(%d, %s)", i+1, f.value)

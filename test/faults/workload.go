@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,12 +148,12 @@ func (w *Workload) End() error {
 func (w *Workload) Summary() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	text := fmt.Sprintf("%d consistent looks", w.looks.Load())
+	parts := []string{fmt.Sprintf("%d consistent looks", w.looks.Load())}
 	for _, work := range w.works() {
 		c := w.counts[work.name]
-		text += fmt.Sprintf("; %s: %d committed, %d failed, %d unknown", work.name, c[history.Committed], c[history.Failed], c[history.Unknown])
+		parts = append(parts, fmt.Sprintf("%s: %d committed, %d failed, %d unknown", work.name, c[history.Committed], c[history.Failed], c[history.Unknown]))
 	}
-	return text
+	return strings.Join(parts, "; ")
 }
 
 // note keeps what has been done.
