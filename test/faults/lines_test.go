@@ -41,7 +41,7 @@ func TestCommitLines(t *testing.T) {
 		{"C9", c9},
 		{"C10 with a row", c10Row}, {"C10 without a row", c10None}, {"C10 no answer with a row", c10Unknown}, {"C10 no answer without a row", c10UnknownNone},
 		{"C11 for a moment", c11Moment}, {"C11 for longer", c11Longer},
-		{"C12", c12}, {"C13", c13},
+		{"C12", c12}, {"C12 wakes in between", c12Between}, {"C13", c13},
 		{"C19 before the decision", c19Before}, {"C19 after the decision", c19After},
 	})
 }
@@ -328,6 +328,18 @@ func c12(s *scene) {
 	a.is(nowhere)
 	s.router.Continue()
 	a.hears("08006 40001", "rolled back").ends(nowhere)
+}
+
+// c12Between: it goes on when the abort row is there, and its session still is. The row alone keeps it from committing.
+func c12Between(s *scene) {
+	s.must(orders.Give(s.Orders, "recover.aborting", orders.Order{Act: orders.Hold}))
+	a := s.begin(1, 2, 3).commitUntil("commit.prepared", orders.Hold).isPrepared(2, 3)
+	s.reached("recover.aborting")
+	a.decides("abort")
+	s.release("commit.prepared")
+	a.hears("40001", "rolled back").is(nowhere)
+	s.release("recover.aborting")
+	a.ends(nowhere)
 }
 
 // c13: router stopped after the decision.
