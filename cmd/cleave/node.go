@@ -85,7 +85,7 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 
 func (n *node) newAdmin() (*admin.Server, error) {
 	registry := observe.NewRegistry(version)
-	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot), n.router.shards, n.router.statements, observe.NewPools(n.router.server.Clients, n.router.poolStats))
+	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot), n.router.shards, n.router.statements, observe.NewPools(n.router.server.Clients, n.router.poolStats), n.router.deadlocks)
 	token := ""
 	if !n.config.HTTP.Token.IsZero() {
 		var err error
@@ -214,6 +214,13 @@ func (n *node) recorded(registration *store.Registration) {
 	epoch := n.appliedEpoch
 	n.recordLock.Unlock()
 	registration.SetSchemaApplied(epoch)
+}
+
+// registration is this process's record, nil as long as it is not stored.
+func (n *node) registration() *store.Registration {
+	n.recordLock.Lock()
+	defer n.recordLock.Unlock()
+	return n.record
 }
 
 // schemaApplied has the record say that no statement of this process runs under an earlier epoch of the schema any more.

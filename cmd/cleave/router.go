@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/auth"
 	"github.com/cleavedb/cleave/internal/catalog"
+	"github.com/cleavedb/cleave/internal/deadlock"
 	"github.com/cleavedb/cleave/internal/observe"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/session"
@@ -30,6 +33,7 @@ type router struct {
 	statements *observe.Statements
 	shards     *observe.ShardStats
 	directory  *directory // nil if users come from a file
+	deadlocks  prometheus.Counter
 
 	mu        sync.Mutex
 	greetings map[int]shard.Greeting // by the shard's number
@@ -40,7 +44,7 @@ type router struct {
 // newRouter builds the router's parts. Nothing runs before [router.serve].
 func newRouter(n *node) (*router, error) {
 	c := n.config
-	r := &router{node: n, greetings: map[int]shard.Greeting{}, routers: 1, counting: make(chan struct{}, 1)}
+	r := &router{node: n, greetings: map[int]shard.Greeting{}, routers: 1, counting: make(chan struct{}, 1), deadlocks: observe.NewDeadlocks()}
 	access := accessOf(c)
 	incarnation := n.id
 	r.statements = observe.NewStatements(observe.StatementsConfig{})
@@ -101,12 +105,31 @@ func (r *router) newServer() (*session.Server, error) {
 func (r *router) serve(ctx context.Context, door net.Listener) error {
 	budget, stop := context.WithCancel(ctx)
 	defer stop()
+	// Whoever waits is watched to the end, also while the last ones leave.
+	watching, stopWatching := context.WithCancel(context.Background())
+	defer stopWatching()
 	var loops sync.WaitGroup
 	loops.Go(func() { r.keepBudget(budget) })
+	loops.Go(func() { r.newWatchdog().Run(watching) })
 	err := r.server.Serve(ctx, door)
 	stop()
+	stopWatching()
 	loops.Wait()
 	return err
+}
+
+// newWatchdog returns what finds the router's sessions that wait for others in a circle.
+func (r *router) newWatchdog() *deadlock.Watchdog {
+	n := r.node
+	return deadlock.NewWatchdog(deadlock.WatchdogConfig{
+		Router: n.config.RouterName, Sessions: r.server, Map: n.follower.Map, Access: accessOf(n.config), Broken: r.deadlocks.Inc, Logger: n.logger,
+		Records: func() deadlock.Records {
+			if registration := n.registration(); registration != nil {
+				return registration
+			}
+			return nil
+		},
+	})
 }
 
 func (r *router) close() {

@@ -46,6 +46,7 @@ const (
 	NoActiveTransaction       = "25P01"
 	UniqueViolation           = "23505"
 	SerializationFailure      = "40001"
+	DeadlockDetected          = "40P01"
 	InFailedTransaction       = "25P02"
 	InvalidStatementName      = "26000"
 	InvalidAuthorization      = "28000"

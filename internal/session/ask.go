@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/wire"
@@ -46,6 +47,7 @@ func (s *session) askTypes(text string, oids []uint32) (answer, error) {
 // exchange writes messages and reads up to ReadyForQuery.
 func (s *session) exchange(out []byte) (answer, error) {
 	s.state.unnamed = nil
+	s.beginWait(time.Now())
 	s.asking.Store(true)
 	defer s.asking.Store(false)
 	if _, err := s.backend.Conn().Write(out); err != nil {
@@ -135,6 +137,7 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 		if err != nil {
 			return err
 		}
+		s.asVictim(&fields)
 		if a.failure == nil {
 			a.failure = &fields
 		}

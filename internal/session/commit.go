@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
@@ -81,6 +82,9 @@ func (s *session) hearLegs(legs []*leg, ready []int, answers []told) []told {
 func (s *session) setWorking(legs []*leg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(legs) > 0 {
+		s.noteWait(time.Now())
+	}
 	s.working = s.working[:0]
 	for _, l := range legs {
 		s.working = append(s.working, l.backend)

@@ -81,6 +81,7 @@ func (s *session) admit(p *planned) {
 
 // quiet says that the session runs nothing, and what its transaction has used if it goes on.
 func (s *session) quiet() {
+	s.endWait()
 	if len(s.ops) > 0 {
 		return
 	}

@@ -28,6 +28,8 @@ type leg struct {
 	writing  chan struct{}
 	// stranger: who it acts as is not who the session is.
 	stranger bool
+	// owes: when it was set aside it had something to answer yet.
+	owes bool
 }
 
 // isSpread says whether the transaction is on more shards than the one that is at work.
@@ -35,13 +37,14 @@ func (s *session) isSpread() bool { return len(s.legs) > 0 }
 
 // setAside puts the leg that is at work to the others. It owes nothing but what its expects say.
 func (s *session) setAside() {
-	l := &leg{backend: s.backend, state: s.state, status: s.status, wrote: s.wrote, pending: s.pending, expects: s.expects, head: s.head, unsynced: s.unsynced, copying: s.copying, writing: s.writing}
+	l := &leg{backend: s.backend, state: s.state, status: s.status, wrote: s.wrote, pending: s.pending, expects: s.expects, head: s.head, unsynced: s.unsynced, copying: s.copying, writing: s.writing, owes: s.unsynced || s.head < len(s.expects)}
 	s.mu.Lock()
 	if s.legs == nil {
 		s.legs = map[int]*leg{}
 	}
 	s.legs[l.backend.Shard()] = l
 	s.active = nil
+	s.mayBeSpread()
 	s.mu.Unlock()
 	s.pending = nil
 	s.backend, s.state, s.unsynced, s.wrote, s.joined, s.expects, s.head, s.copying, s.writing = nil, nil, false, false, false, nil, 0, false, nil

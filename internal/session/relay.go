@@ -411,15 +411,17 @@ func (s *session) replyError(e *expect, message []byte) (show bool, err error) {
 	s.copying, s.erred = false, true
 	s.staleStatement(e, fields)
 	s.failed(e)
+	changed := s.asVictim(&fields)
 	switch e.kind {
 	case expectQuery:
 		if e.hidden && !s.suppress {
 			// The first error of what was put off. The transaction has failed on the server, so the rest fails there too, with
 			// errors that tell nothing new.
+			show, err = s.showError(e, fields, changed)
 			s.suppress = true
-			return true, nil
+			return show, err
 		}
-		return s.showError(e, fields)
+		return s.showError(e, fields, changed)
 	case expectPoison:
 		failure := s.ops[e.op].failure
 		s.instead = wire.AppendError(s.instead, failure)
@@ -427,17 +429,18 @@ func (s *session) replyError(e *expect, message []byte) (show bool, err error) {
 		s.skipToSync()
 		return false, nil
 	default:
-		show, err = s.showError(e, fields)
+		show, err = s.showError(e, fields, changed)
 		s.suppress = s.suppress || e.hidden // what the client asked for fails of the same
 		s.skipToSync()
 		return show, err
 	}
 }
 
-// showError passes an error on; if the server saw another text than the client wrote, its place is that in the client's.
-func (s *session) showError(e *expect, fields wire.Fields) (show bool, err error) {
+// showError passes an error on, as the server wrote it unless it was changed; if the server saw another text than the client wrote, its place is that
+// in the client's.
+func (s *session) showError(e *expect, fields wire.Fields, changed bool) (show bool, err error) {
 	place := s.originalPlace(e, fields.Position)
-	if s.suppress || place == fields.Position {
+	if s.suppress || place == fields.Position && !changed {
 		return !s.suppress, nil
 	}
 	fields.Position = place

@@ -638,10 +638,12 @@ func (s *session) asideOn(shard int, question func() (answer, error)) (answer, *
 	s.settings = s.effective()
 	s.backend, s.state, s.unsynced, s.status, s.target, s.isAside = nil, nil, false, statusIdle, shard, true
 	s.tx.open = false
+	s.setAsideFrom(kept.backend, kept.unsynced)
 	defer func() {
 		if s.backend != nil { // something broke
 			s.drop("a question was not answered")
 		}
+		s.setAsideFrom(nil, false)
 		s.backend, s.state, s.unsynced, s.status, s.tx, s.target, s.settings = kept.backend, kept.state, kept.unsynced, kept.status, kept.tx, kept.target, kept.settings
 		s.joined, s.wrote, s.pending = kept.joined, kept.wrote, kept.pending
 		s.isAside = false

@@ -139,6 +139,7 @@ type Server struct {
 	// barrier is for the one reader who keeps decisions waiting, crowded when one last had to, in nanoseconds.
 	barrier sync.Mutex
 	crowded atomic.Int64
+	watched watchList
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
@@ -152,7 +153,7 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}}
+	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}, watched: newWatchList()}
 	s.mockSecret = make([]byte, 32)
 	_, _ = rand.Read(s.mockSecret) // never fails
 	return s
@@ -478,6 +479,7 @@ func (s *Server) remove(session *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, session.number)
+	s.watched.remove(session)
 }
 
 // newNumber returns a number for a session; the client takes it for its backend's process id.

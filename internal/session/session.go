@@ -182,9 +182,20 @@ type session struct {
 	// cancelled: the client has cancelled what is under way, at a moment when nothing of it was on a shard; what it waits for next ends at once.
 	cancelled atomic.Bool
 	// asking: the backend at work has a question of the session's own.
-	asking   atomic.Bool
-	draining atomic.Bool
-	idle     atomic.Bool // waits for the client, outside any transaction
+	asking atomic.Bool
+	// sending is since when answers of shards are waited for, in nanoseconds; 0: none is. steps grows with whatever is sent. sentence ends a wait.
+	sending  atomic.Int64
+	steps    atomic.Uint64
+	sentence atomic.Pointer[sentence]
+	// isWatched: the session may have several backends; spreadSince is since when its transaction has.
+	isWatched   bool
+	spreadSince time.Time
+	// asideFrom is the client's backend while another one is asked; asideOwes: it has more to answer.
+	asideFrom *pool.Backend
+	asideOwes bool
+	failing   *gather // the statement of which what is left is to be ended
+	draining  atomic.Bool
+	idle      atomic.Bool // waits for the client, outside any transaction
 }
 
 const noShard = -1
@@ -215,6 +226,8 @@ type transaction struct {
 	// last of all is among them.
 	taken     []string
 	lastTaken bool
+	// spreadSince is when it came to have more than one backend; zero: it has not.
+	spreadSince time.Time
 }
 
 // characterise takes what changes the kind of the transaction.
@@ -367,6 +380,7 @@ func (s *session) handle(kind byte, body []byte) error {
 	s.written() // a COPY that failed leaves data on its way, and what comes now must not overtake it
 	s.inHand, s.opsBefore = kind, len(s.ops)
 	if len(s.ops) == 0 { // what came before, and whoever cancelled that, is over
+		s.outliveSentence()
 		s.cancelled.Store(false)
 	}
 	if s.skipping && kind != wire.MsgSync && kind != wire.MsgTerminate {

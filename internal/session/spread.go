@@ -45,6 +45,8 @@ type gather struct {
 	limit, given int64
 	// failed: the client has been told of an error. lost: a leg is gone.
 	failed, lost bool
+	// untold is an error that the client has not been told of, because a better one comes; nil: there is none.
+	untold *wire.Fields
 }
 
 // maxGathered is how many bytes of returned rows are kept to bring them into their order.
@@ -140,7 +142,12 @@ func (s *session) hearSpread(shards []int, from int) error {
 	}
 	s.workOn(shards[from:])
 	defer s.setWorking(nil)
+	failing := false
 	for i, shard := range shards[from:] {
+		if s.gather.failed && !failing {
+			failing = true
+			defer s.endRestSoon()()
+		}
 		s.gather.at = from + i
 		s.resume(s.legs[shard])
 		if err := s.receive(); err != nil && !errors.Is(err, errLegLost) && !errors.Is(err, errAwaitsData) {
@@ -149,6 +156,7 @@ func (s *session) hearSpread(shards []int, from int) error {
 		if s.backend != nil {
 			s.setAside()
 		}
+		s.workOn(shards[from+i+1:])
 	}
 	return nil
 }
@@ -191,6 +199,9 @@ func (s *session) workOn(shards []int) {
 // endGather tells the client what the statement has come to, and the transaction.
 func (s *session) endGather() {
 	g := s.gather
+	if g.untold != nil {
+		s.out = wire.AppendFields(s.out, wire.RespError, *g.untold)
+	}
 	if !g.failed {
 		s.giveReturned(g)
 		if g.done {
@@ -276,11 +287,11 @@ var movesRow = pgerr.New(pgerr.FeatureNotSupported, "moving a row to another sha
 
 // fail tells the client of the first error, in the place of the message that is looked at; what follows from it need not be told.
 func (g *gather) fail(s *session, e *pgerr.Error) {
-	if !g.failed {
+	if !g.failed || g.untold != nil {
 		s.instead = wire.AppendError(s.instead, e)
 		s.server.countRefusal(e)
 	}
-	g.failed, s.erred = true, true
+	g.failed, s.erred, g.untold = true, true, nil
 }
 
 // failNow is fail for what no message of a shard tells.
@@ -449,14 +460,17 @@ func (s *session) gatherError(e *expect, message []byte) (show bool, err error) 
 	s.staleStatement(e, fields)
 	s.failed(e)
 	g := s.gather
+	s.asVictim(&fields)
 	switch {
-	case g.failed:
+	case g.failed && g.untold == nil:
+	case s.isAbandoned(&fields): // the client is told what made it of no use, which comes later
+		g.failed, s.erred, g.untold = true, true, &fields
 	case e.kind == expectPoison:
 		g.fail(s, s.ops[e.op].failure)
 	case g.parts == plan.Kept && fields.Code == pgerr.NotOwned:
 		g.fail(s, movesRow)
 	default:
-		g.failed, s.erred = true, true
+		g.failed, s.erred, g.untold = true, true, nil
 		fields.Position = s.originalPlace(e, fields.Position)
 		s.instead = wire.AppendFields(s.instead, wire.RespError, fields)
 	}

@@ -89,7 +89,7 @@ func (s *session) borrow(shard int) error {
 			backend.Release()
 		}
 		s.cancelled.Store(false)
-		return errCancelled
+		return s.cancellation()
 	}
 	if err != nil {
 		if refused := refusalIn(err); refused != nil {
@@ -323,6 +323,7 @@ func (s *session) pin(reason plan.Pin) {
 	if !p.has(reason) {
 		p.reasons = append(p.reasons, reason)
 	}
+	s.mayBeSpread()
 }
 
 // unpin closes a backend that the session kept.

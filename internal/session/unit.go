@@ -278,6 +278,7 @@ func (s *session) send() error {
 		}
 		s.render()
 		s.sentAt = time.Now()
+		s.beginWait(s.sentAt)
 		written, err := s.writeToServer()
 		if err == nil {
 			s.begun()

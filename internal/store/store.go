@@ -42,6 +42,7 @@ type keys struct {
 	routers string
 	leaders string
 	jobs    string
+	waits   string
 }
 
 func keysUnder(prefix string) keys {
@@ -52,6 +53,7 @@ func keysUnder(prefix string) keys {
 		routers: prefix + "router/",
 		leaders: prefix + "leader/",
 		jobs:    prefix + "job/",
+		waits:   prefix + "wait/",
 	}
 }
 
