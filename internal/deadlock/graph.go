@@ -262,7 +262,7 @@ func (g *graph) victim(c *circle) *Transaction {
 	var youngest *Transaction
 	for _, id := range c.transactions {
 		t := g.transaction(id)
-		if !t.Sentenced && (youngest == nil || cmp.Or(t.Since.Compare(youngest.Since), cmp.Compare(t.ID, youngest.ID)) > 0) {
+		if !t.Sentenced && (youngest == nil || cmp.Or(t.Began.Compare(youngest.Began), cmp.Compare(t.ID, youngest.ID)) > 0) {
 			youngest = t
 		}
 	}

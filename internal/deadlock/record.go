@@ -10,9 +10,9 @@ import (
 type Session struct {
 	// Number is what its client knows as its process.
 	Number uint32
-	// Step grows with whatever the session sends. Sent is since when it has been waiting; Since when its transaction came to several shards.
+	// Step grows with whatever the session sends. Sent is since when it has been waiting; Began when its transaction did.
 	Step        uint64
-	Sent, Since time.Time
+	Sent, Began time.Time
 	Backends    []Backend
 }
 
@@ -31,8 +31,8 @@ type Transaction struct {
 	ID     string `json:"-"`      // of the record: the same for nobody else who lives
 	Router string `json:"router"` // its name
 	Number uint32 `json:"session"`
-	// Since is when it came to several shards: the youngest of a circle is its victim.
-	Since time.Time `json:"since"`
+	// Began is when it did so: the youngest of a circle is its victim.
+	Began time.Time `json:"began"`
 	Legs  []Leg     `json:"legs"`
 	// Sentenced: it is a victim already.
 	Sentenced bool `json:"-"`

@@ -185,14 +185,14 @@ func (w *Watchdog) unmoved(before []Session) []Session {
 	}
 	return slices.DeleteFunc(slices.Clone(before), func(s Session) bool {
 		other, found := now[s.Number]
-		return !found || s.Step != other.Step || !s.Since.Equal(other.Since) || !slices.Equal(s.Backends, other.Backends)
+		return !found || s.Step != other.Step || !s.Began.Equal(other.Began) || !slices.Equal(s.Backends, other.Backends)
 	})
 }
 
 // suspect returns what is to be recorded of a session: one of its backends has waited for long, and somebody waits for another one. nil: it is in no
 // circle.
 func (w *Watchdog) suspect(s Session, seen map[int]look) *Transaction {
-	t := &Transaction{Router: w.config.Router, Number: s.Number, Since: s.Since.UTC()}
+	t := &Transaction{Router: w.config.Router, Number: s.Number, Began: s.Began.UTC()}
 	var waiting, awaited []Process
 	for _, b := range s.Backends {
 		process := Process{b.Shard, int(b.PID)}

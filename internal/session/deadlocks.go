@@ -54,10 +54,7 @@ func (l *watchList) all() []*session {
 
 // mayBeSpread has the session looked at from now on, until it has one backend only. The caller has the lock.
 func (s *session) mayBeSpread() {
-	if s.tx.spreadSince.IsZero() {
-		s.tx.spreadSince = time.Now()
-	}
-	if s.spreadSince = s.tx.spreadSince; !s.isWatched {
+	if !s.isWatched {
 		s.isWatched = true
 		s.server.watched.add(s)
 	}
@@ -82,7 +79,7 @@ func (s *Server) Waiting(longer time.Duration) (waiting []deadlock.Session, some
 				return
 			}
 			if backends := session.backends(); len(backends) > 1 {
-				waiting = append(waiting, deadlock.Session{Number: session.number, Step: session.steps.Load(), Sent: time.Unix(0, sent), Since: session.spreadSince, Backends: backends})
+				waiting = append(waiting, deadlock.Session{Number: session.number, Step: session.steps.Load(), Sent: time.Unix(0, sent), Began: time.Unix(0, session.began.Load()), Backends: backends})
 			}
 		})
 	}

@@ -1,11 +1,13 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +55,9 @@ func newWatchedWorld(t *testing.T) *watchedWorld {
 	ctx, cancel := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
 	t.Cleanup(func() { cancel(); loops.Wait() })
-	loops.Go(func() { control.New(control.Config{Store: s, Follower: follower, Logger: quiet, Router: "this"}).Run(ctx) })
+	loops.Go(func() {
+		control.New(control.Config{Store: s, Follower: follower, Logger: quiet, Router: "this"}).Run(ctx)
+	})
 	loops.Go(func() {
 		deadlock.NewWatchdog(deadlock.WatchdogConfig{
 			Router: "this", Sessions: w.server, Records: func() deadlock.Records { return record }, Map: w.published.Load, Access: shard.Access{},
@@ -93,7 +97,9 @@ func (w *watchedWorld) waiting(t *testing.T, number, count int) {
 }
 
 // write is the statement that changes a row.
-func write(key int64) string { return fmt.Sprintf("UPDATE orders SET note = note || '.' WHERE id = %d", key) }
+func write(key int64) string {
+	return fmt.Sprintf("UPDATE orders SET note = note || '.' WHERE id = %d", key)
+}
 
 // heard waits for the end of a statement.
 func heard(t *testing.T, ended <-chan error) *pgconn.PgError {
@@ -133,6 +139,22 @@ func (w *watchedWorld) isVictim(t *testing.T, ended <-chan error, waits int) {
 	}
 }
 
+// withSingle closes a ring of which one is on shard 2 alone and has the second of its rows.
+func (w *watchedWorld) withSingle(t *testing.T, single *pgx.Conn, keys [3][]int64) {
+	t.Helper()
+	first, last := w.begin(t, write(keys[0][0])), w.begin(t, write(keys[1][0]))
+	a := soon(t, first, write(keys[1][1]))
+	w.waiting(t, 2, 1)
+	b := soon(t, single, write(keys[1][0]))
+	w.waiting(t, 2, 2)
+	w.isVictim(t, soon(t, last, write(keys[0][0])), 3)
+	goesOn(t, b)
+	execute(t, single, "COMMIT")
+	goesOn(t, a)
+	execute(t, first, "COMMIT")
+	execute(t, last, "ROLLBACK")
+}
+
 // TestDeadlocksAcrossShards: one of those who wait for each other is ended, and the others go on.
 func TestDeadlocksAcrossShards(t *testing.T) {
 	w := newWatchedWorld(t)
@@ -162,6 +184,173 @@ func TestDeadlocksAcrossShards(t *testing.T) {
 				execute(t, second, sql)
 			}
 		}},
+		{"three in a ring", 1, func(t *testing.T) {
+			first, second, third := w.begin(t, write(keys[0][0])), w.begin(t, write(keys[1][0])), w.begin(t, write(keys[2][0]))
+			a := soon(t, first, write(keys[1][0]))
+			w.waiting(t, 2, 1)
+			b := soon(t, second, write(keys[2][0]))
+			w.waiting(t, 3, 1)
+			w.isVictim(t, soon(t, third, write(keys[0][0])), 3)
+			goesOn(t, b)
+			execute(t, second, "COMMIT")
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+			execute(t, third, "ROLLBACK")
+		}},
+		{"one of the ring is on a single shard", 1, func(t *testing.T) {
+			w.withSingle(t, w.begin(t, write(keys[1][1])), keys)
+		}},
+		{"one of the ring is past the router", 1, func(t *testing.T) {
+			direct := w.onShard(t, 2)
+			execute(t, direct, "BEGIN")
+			execute(t, direct, write(keys[1][1]))
+			w.withSingle(t, direct, keys)
+		}},
+		{"the victim is the youngest, not the last", 1, func(t *testing.T) {
+			first := w.begin(t, write(keys[0][0]), write(keys[2][0]))
+			second := w.begin(t, write(keys[1][0]))
+			b := soon(t, second, write(keys[0][0]))
+			w.waiting(t, 1, 1)
+			a := soon(t, first, write(keys[1][0]))
+			w.isVictim(t, b, 2)
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+		}},
+		{"transactions that nobody has begun", 1, func(t *testing.T) {
+			blocker := w.begin(t, write(keys[1][1]))
+			first, second := w.client(t), w.client(t)
+			a := soon(t, first, strings.Join([]string{write(keys[0][0]), write(keys[1][1]), write(keys[1][0])}, "; "))
+			w.waiting(t, 2, 1)
+			b := soon(t, second, write(keys[1][0])+"; "+write(keys[0][0]))
+			w.waiting(t, 1, 1)
+			execute(t, blocker, "COMMIT")
+			w.isVictim(t, b, 2)
+			goesOn(t, a)
+			execute(t, second, write(keys[1][0])+"; "+write(keys[0][0]))
+		}},
+		{"statements on all shards", 1, func(t *testing.T) {
+			first, second := w.begin(t, write(keys[0][0])), w.begin(t, write(keys[1][0]))
+			everywhere := fmt.Sprintf("UPDATE orders SET note = note || '.' WHERE id + 0 IN (%d, %d)", keys[0][0], keys[1][0])
+			a := soon(t, first, everywhere)
+			w.waiting(t, 2, 1)
+			w.isVictim(t, soon(t, second, everywhere), 2)
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+			execute(t, second, "ROLLBACK")
+			execute(t, second, everywhere)
+		}},
+		{"on one shard alone it is PostgreSQL's own", 0, func(t *testing.T) {
+			first, second := w.begin(t, write(keys[0][0]), write(keys[1][0])), w.begin(t, write(keys[0][1]), write(keys[1][1]))
+			a := soon(t, first, write(keys[0][1]))
+			w.waiting(t, 1, 1)
+			b := soon(t, second, write(keys[0][0]))
+			one, other := heard(t, a), (*pgconn.PgError)(nil)
+			if one == nil {
+				execute(t, first, "COMMIT")
+			}
+			if other = heard(t, b); (one == nil) == (other == nil) {
+				t.Fatalf("one is to be ended: %v, %v", one, other)
+			}
+			if victim := cmp.Or(one, other); victim.Code != pgerr.DeadlockDetected || strings.Contains(victim.Detail, "shard") {
+				t.Errorf("the victim hears %v, %s", victim, victim.Detail)
+			}
+		}},
+		{"a savepoint before it", 1, func(t *testing.T) {
+			first, second := w.begin(t, write(keys[0][0])), w.begin(t, write(keys[1][0]), "SAVEPOINT here")
+			a := soon(t, first, write(keys[1][0]))
+			w.waiting(t, 2, 1)
+			w.isVictim(t, soon(t, second, write(keys[0][0])), 2)
+			execute(t, second, "ROLLBACK TO here")
+			execute(t, second, write(keys[2][0]))
+			execute(t, second, "COMMIT")
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+		}},
+		{"rows that were locked after a savepoint", 1, func(t *testing.T) {
+			first, second := w.begin(t, "SAVEPOINT a", write(keys[0][0]), "SAVEPOINT b"), w.begin(t, "SAVEPOINT a", write(keys[1][0]))
+			a := soon(t, first, write(keys[1][0]))
+			w.waiting(t, 2, 1)
+			w.isVictim(t, soon(t, second, write(keys[0][0])), 2)
+			execute(t, second, "ROLLBACK")
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+		}},
+		{"the extended protocol", 1, func(t *testing.T) {
+			first, second := w.begin(t), w.begin(t)
+			const sql = "UPDATE orders SET note = $2 WHERE id = $1"
+			execute(t, first, sql, keys[0][0], "y")
+			execute(t, second, sql, keys[1][0], "y")
+			a := make(chan error, 1)
+			go func() {
+				_, err := first.Exec(context.Background(), sql, keys[1][0], "z")
+				a <- err
+			}()
+			w.waiting(t, 2, 1)
+			b := make(chan error, 1)
+			go func() {
+				_, err := second.Exec(context.Background(), sql, keys[0][0], "z")
+				b <- err
+			}()
+			w.isVictim(t, b, 2)
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+			execute(t, second, "ROLLBACK")
+		}},
+		{"others wait for the same rows", 1, func(t *testing.T) {
+			first, second := w.begin(t, write(keys[0][0])), w.begin(t, write(keys[1][0]))
+			a := soon(t, first, write(keys[1][0]))
+			w.waiting(t, 2, 1)
+			var queue []<-chan error
+			for range 3 { // younger than those in the circle, and on several shards too
+				conn := w.begin(t, write(keys[2][len(queue)]))
+				queue = append(queue, soon(t, conn, write(keys[1][0])+"; COMMIT"))
+				w.waiting(t, 2, 1+len(queue))
+			}
+			w.isVictim(t, soon(t, second, write(keys[0][0])), 2)
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+			for _, ended := range queue {
+				goesOn(t, ended)
+			}
+			execute(t, second, "ROLLBACK")
+		}},
+		{"tables that are locked", 1, func(t *testing.T) {
+			first := w.begin(t, write(keys[1][0]))
+			second := w.begin(t, write(keys[2][0]))
+			a := soon(t, first, "LOCK TABLE orders")
+			w.waiting(t, 3, 1) // it has the others
+			w.isVictim(t, soon(t, second, write(keys[0][0])), 2)
+			goesOn(t, a)
+			execute(t, first, "COMMIT")
+			execute(t, second, "ROLLBACK")
+		}},
+		{"rows that are loaded", 1, func(t *testing.T) {
+			first, second := w.begin(t, write(keys[0][0])), w.begin(t)
+			loaded, new2 := w.key(t, 2, 10), w.key(t, 1, 10)
+			execute(t, first, "INSERT INTO orders VALUES ($1, 'mine')", new2)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := second.PgConn().CopyFrom(context.Background(), strings.NewReader(fmt.Sprintf("%d\ty\n%d\ty\n", loaded, new2)), "COPY orders FROM STDIN")
+				ended <- err
+			}()
+			w.waiting(t, 1, 1)
+			a := soon(t, first, fmt.Sprintf("INSERT INTO orders VALUES (%d, 'mine')", loaded))
+			w.isVictim(t, ended, 2)
+			goesOn(t, a)
+			execute(t, first, "ROLLBACK")
+			execute(t, second, "ROLLBACK")
+		}},
+		{"locks of the session", 1, func(t *testing.T) {
+			first, second := w.client(t), w.begin(t, write(keys[1][0]))
+			execute(t, first, "SELECT pg_advisory_lock(7)")
+			a := soon(t, first, write(keys[1][0]))
+			w.waiting(t, 2, 1)
+			b := soon(t, second, "SELECT pg_advisory_lock(7)")
+			w.isVictim(t, a, 2)
+			execute(t, first, "SELECT pg_advisory_unlock(7)")
+			goesOn(t, b)
+			execute(t, second, "COMMIT")
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := w.broken.Load()
@@ -176,4 +365,140 @@ func TestDeadlocksAcrossShards(t *testing.T) {
 	}
 	_ = client.Close(context.Background())
 	w.settled(t)
+}
+
+// TestQueuesAreNoDeadlocks: many wait for the same rows on several shards, each for longer than deadlock_timeout, and lock them in the same order.
+// Nobody is ended.
+func TestQueuesAreNoDeadlocks(t *testing.T) {
+	w := newWatchedWorld(t)
+	client := w.client(t)
+	var keys []int64 // in the order in which they are locked
+	for n := range 2 {
+		for number := range w.shards {
+			key := w.key(t, number+1, n)
+			keys = append(keys, key)
+			execute(t, client, "INSERT INTO orders VALUES ($1, '')", key)
+		}
+	}
+	const clients = 12
+	until := time.Now().Add(4 * time.Second)
+	var queue sync.WaitGroup
+	var done, longest atomic.Int64
+	for i := range clients {
+		conn := w.client(t)
+		queue.Go(func() {
+			for n := i; time.Now().Before(until); n++ {
+				started := time.Now()
+				if err := w.inOrder(conn, keys, n); err != nil {
+					t.Error(err)
+					return
+				}
+				done.Add(1)
+				if took := int64(time.Since(started)); took > longest.Load() {
+					longest.Store(took)
+				}
+			}
+		})
+	}
+	queue.Wait()
+	t.Logf("%d transactions, the longest took %v", done.Load(), time.Duration(longest.Load()).Round(time.Millisecond))
+	if time.Duration(longest.Load()) < time.Second || done.Load() < clients {
+		t.Error("nobody has waited for long: this shows nothing")
+	}
+	if w.broken.Load() != 0 {
+		t.Errorf("%d deadlocks were broken, and there were none", w.broken.Load())
+	}
+	_ = client.Close(context.Background())
+}
+
+// inOrder is one transaction of a queue: it locks some of the rows, one by one, and keeps them for a while.
+func (w *watchedWorld) inOrder(conn *pgx.Conn, keys []int64, n int) error {
+	statements := []string{"BEGIN"}
+	switch n % 4 {
+	case 0: // on all shards, though only one has the row
+		statements = append(statements, fmt.Sprintf("UPDATE orders SET note = note || '.' WHERE id + 0 = %d", keys[0]))
+		fallthrough
+	case 1:
+		for _, key := range keys[1:] {
+			statements = append(statements, write(key))
+		}
+	default:
+		for _, key := range keys {
+			statements = append(statements, fmt.Sprintf("SELECT note FROM orders WHERE id = %d FOR UPDATE", key))
+		}
+	}
+	statements = append(statements, "SELECT pg_sleep(0.08)", "COMMIT")
+	for _, sql := range statements {
+		if _, err := conn.Exec(context.Background(), sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+// TestWritersInAnyOrder: of those who lock the same rows in different orders some are ended, again and again. The others go on, who is ended and tries
+// again gets through, and what is counted is what was committed.
+func TestWritersInAnyOrder(t *testing.T) {
+	w := newWatchedWorld(t)
+	client := w.client(t)
+	var keys []int64
+	for number := range w.shards {
+		keys = append(keys, w.key(t, number+1, 0))
+		execute(t, client, "INSERT INTO orders VALUES ($1, '0')", keys[number])
+	}
+	const clients, each = 3, 2
+	var writers sync.WaitGroup
+	var victims atomic.Int64
+	for i := range clients {
+		conn := w.client(t)
+		writers.Go(func() {
+			for done := 0; done < each; {
+				err := countUp(conn, keys, i)
+				var failure *pgconn.PgError
+				switch {
+				case err == nil:
+					done++
+				case errors.As(err, &failure) && failure.Code == pgerr.DeadlockDetected:
+					victims.Add(1)
+				default:
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	t.Logf("%d victims, %d of deadlocks across shards", victims.Load(), w.broken.Load())
+	if w.broken.Load() == 0 {
+		t.Error("there was no deadlock: this shows nothing")
+	}
+	for _, key := range keys {
+		if note := one[string](t, client, "SELECT note FROM orders WHERE id = $1", key); note != strconv.Itoa(clients*each) {
+			t.Errorf("row %d was counted to %s, not %d", key, note, clients*each)
+		}
+	}
+	_ = client.Close(context.Background())
+}
+
+// countUp adds one to every row, in an order that depends on who does it, on all shards at once for some. It is rolled back if that fails.
+func countUp(conn *pgx.Conn, keys []int64, who int) error {
+	const add = "UPDATE orders SET note = (note::int + 1)::text"
+	return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+		if who%3 == 2 {
+			_, err := tx.Exec(context.Background(), add)
+			return err
+		}
+		for i := range keys {
+			if who%3 == 1 {
+				i = len(keys) - 1 - i
+			}
+			if _, err := tx.Exec(context.Background(), add+" WHERE id = $1", keys[i]); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(context.Background(), "SELECT pg_sleep(0.02)"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

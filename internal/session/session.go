@@ -187,9 +187,9 @@ type session struct {
 	sending  atomic.Int64
 	steps    atomic.Uint64
 	sentence atomic.Pointer[sentence]
-	// isWatched: the session may have several backends; spreadSince is since when its transaction has.
-	isWatched   bool
-	spreadSince time.Time
+	// began is when the transaction sent something for the first time; 0: there is none. isWatched: the session may have several backends.
+	began     atomic.Int64
+	isWatched bool
 	// asideFrom is the client's backend while another one is asked; asideOwes: it has more to answer.
 	asideFrom *pool.Backend
 	asideOwes bool
@@ -226,8 +226,6 @@ type transaction struct {
 	// last of all is among them.
 	taken     []string
 	lastTaken bool
-	// spreadSince is when it came to have more than one backend; zero: it has not.
-	spreadSince time.Time
 }
 
 // characterise takes what changes the kind of the transaction.
