@@ -12,7 +12,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 )
 
-// look is how the backends of one shard were at one moment: those that waited for a lock, and those that were asked for and have any.
+// look is how the backends of one shard were at one moment: those that waited for a lock, and those that were asked for.
 type look struct {
 	backends map[int]backend // by process
 	// patience is the shard's deadlock_timeout.
@@ -21,7 +21,7 @@ type look struct {
 
 // backend is how one was.
 type backend struct {
-	virtual string // its virtual transaction
+	virtual string // its virtual transaction; empty: it has no locks
 	// since is when it began to wait for a lock; zero: it does not. long: for the shard's deadlock_timeout.
 	since time.Time
 	long  bool
@@ -53,7 +53,7 @@ func (b backend) hasFailed() bool { return b.state == "idle in transaction (abor
 // isStuck says whether it cannot send its rows.
 func (b backend) isStuck() bool { return b.state == "active" && b.event == "ClientWrite" }
 
-// lookSQL has a row for every backend that waits, or was asked for and has a lock. A lock is told apart by all that names it; that of a
+// lookSQL has a row for every backend that waits, or was asked for. A lock is told apart by all that names it; that of a
 // transaction's own number is held by it alone, and the oldest number of a backend is the top-level one's. A wait without its beginning has
 // only just begun.
 const lookSQL = `
@@ -70,15 +70,15 @@ const lookSQL = `
 		       END AS words
 		FROM pg_locks WHERE NOT granted OR pid = ANY($1)
 	), wanted AS MATERIALIZED (SELECT tag, count(*) AS waiting FROM locks WHERE NOT granted GROUP BY tag)
-	SELECT l.pid, max(l.virtualtransaction), max(l.waitstart) FILTER (WHERE NOT l.granted),
+	SELECT b.pid, coalesce(max(l.virtualtransaction), ''), max(l.waitstart) FILTER (WHERE NOT l.granted),
 	       coalesce(bool_or(l.waitstart + p.patience <= clock_timestamp()) FILTER (WHERE NOT l.granted), false),
 	       coalesce(max(l.words) FILTER (WHERE NOT l.granted), ''), coalesce(max(l.transactionid::text) FILTER (WHERE NOT l.granted AND l.locktype = 'transactionid'), ''),
 	       coalesce((array_agg(l.transactionid::text ORDER BY age(l.transactionid) DESC) FILTER (WHERE l.granted AND l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'))[1], ''),
 	       coalesce(bool_or(w.waiting > CASE WHEN l.granted THEN 0 ELSE 1 END), false),
 	       coalesce(max(a.state), ''), coalesce(max(a.wait_event), ''), max(a.state_change), extract(epoch FROM max(p.patience))::float8
-	FROM locks l CROSS JOIN (SELECT current_setting('deadlock_timeout')::interval AS patience) p
-	LEFT JOIN wanted w ON w.tag = l.tag LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-	GROUP BY l.pid`
+	FROM (SELECT pid FROM locks UNION SELECT unnest($1)) b CROSS JOIN (SELECT current_setting('deadlock_timeout')::interval AS patience) p
+	LEFT JOIN locks l ON l.pid = b.pid LEFT JOIN wanted w ON w.tag = l.tag LEFT JOIN pg_stat_activity a ON a.pid = b.pid
+	GROUP BY b.pid`
 
 // ask looks at a shard.
 func ask(ctx context.Context, conn *pgx.Conn, pids []int) (look, error) {

@@ -42,11 +42,12 @@ type node struct {
 }
 
 // edge leads from a node to another that has to do something first. If it is a wait for a lock, waiter waits and holder is in the way; where it
-// leads to a transaction, holder is that one's backend.
+// leads to a transaction, holder is that one's backend. Where it leads from one backend of a transaction to another, within is that one's ID.
 type edge struct {
 	to             node
 	waiter, holder Process
 	isLock         bool
+	within         string
 }
 
 func newGraph(transactions []*Transaction, first round, second *round) *graph {
@@ -146,7 +147,7 @@ func (g *graph) edges(n node) []edge {
 	case g.isStuck(m): // E4
 		for _, l := range m.of.Legs {
 			if l.Read && l.Process != n.Process {
-				return []edge{{to: node{Process: l.Process}}}
+				return []edge{{to: node{Process: l.Process}, within: m.of.ID}}
 			}
 		}
 	}
@@ -158,14 +159,14 @@ func (g *graph) edgesOfWait(p Process, b backend) []edge {
 	var edges []edge
 	for _, pid := range g.blockers(p) {
 		holder := Process{p.Shard, pid}
-		edges = append(edges, edge{node{Process: holder}, p, holder, true})
+		edges = append(edges, edge{to: node{Process: holder}, waiter: p, holder: holder, isLock: true})
 		m, isLeg := g.legs[holder]
 		if !isLeg || b.xid == "" || g.ended[m.of.ID] {
 			continue
 		}
 		_, waits := g.wait(holder)
 		if held, _ := g.first.backend(holder); held.own == b.xid || waits {
-			edges = append(edges, edge{node{transaction: m.of.ID}, p, holder, true})
+			edges = append(edges, edge{to: node{transaction: m.of.ID}, waiter: p, holder: holder, isLock: true})
 		}
 	}
 	return edges
@@ -233,8 +234,8 @@ func (g *graph) findThrough(t *Transaction, out edge) *circle {
 					if s.isLock {
 						c.locks = append(c.locks, s.edge)
 					}
-					if s.to.transaction != "" && s.to.transaction != t.ID {
-						c.transactions = append(c.transactions, s.to.transaction)
+					if id := cmp.Or(s.to.transaction, s.within); id != "" && id != t.ID {
+						c.transactions = append(c.transactions, id)
 					}
 					if s.from == out.to {
 						slices.Reverse(c.locks)

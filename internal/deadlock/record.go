@@ -22,8 +22,8 @@ type Backend struct {
 	PID   uint32
 	// Quiet: it owes no answer, and gets no order before the session has what it waits for.
 	Quiet bool
-	// Read: its answer is read now, and those of others later.
-	Read bool
+	// Read: its answer is read now, and those of others later. Owes: it is one of the others.
+	Read, Owes bool
 }
 
 // Transaction is what is recorded of a session that may be in a circle.

@@ -20,9 +20,8 @@ import (
 )
 
 const (
-	// lookEvery is how long from one look at the sessions to the next, while there are any on several shards; lookSoon, while one is recorded.
+	// lookEvery is how long from one look at the sessions to the next, while there are any on several shards.
 	lookEvery = 250 * time.Millisecond
-	lookSoon  = 100 * time.Millisecond
 	// firstPatience is how long a session waits before a shard is asked whose deadlock_timeout is not known yet.
 	firstPatience = 100 * time.Millisecond
 	// recordTimeout is how long etcd may take.
@@ -55,7 +54,9 @@ type Sessions interface {
 // Records are this router's in etcd, by their names.
 type Records interface {
 	// ExchangeWaits puts and removes records, and returns all that there are then: what was put, and the leader's verdicts.
-	ExchangeWaits(ctx context.Context, put map[string]json.RawMessage, remove []string) (bodies, verdicts map[string]json.RawMessage, err error)
+	ExchangeWaits(ctx context.Context, put map[string]json.RawMessage, remove []string) (bodies, verdicts map[string]json.RawMessage, revision int64, err error)
+	// AwaitVerdict returns when a record has changed after a revision, or may have, and at the latest after so long.
+	AwaitVerdict(ctx context.Context, revision int64, limit time.Duration)
 }
 
 // WatchdogConfig says what a [Watchdog] works with. All but Logger is required.
@@ -82,6 +83,7 @@ type Watchdog struct {
 	patience map[int]time.Duration
 	// stored is what etcd had of this router's when it was last asked.
 	stored   map[string]json.RawMessage
+	revision int64
 	broken   map[string]bool // verdicts that were carried out and are still stored
 	lastGone time.Time
 	silent   bool // that etcd does not answer has been said
@@ -107,7 +109,12 @@ func (w *Watchdog) Run(ctx context.Context) {
 		case <-w.config.Sessions.Stirred():
 		case <-timer.C:
 		}
-		timer.Reset(w.watch(ctx))
+		next := w.watch(ctx)
+		if records := w.config.Records(); len(w.stored) > 0 && records != nil {
+			records.AwaitVerdict(ctx, w.revision, next)
+			next = 0
+		}
+		timer.Reset(next)
 	}
 }
 
@@ -122,14 +129,10 @@ func (w *Watchdog) watch(ctx context.Context) time.Duration {
 	if len(before) > 0 || len(w.stored) > 0 {
 		w.look(ctx, before)
 	}
-	switch {
-	case len(w.stored) > 0:
-		return lookSoon
-	case some:
+	if some || len(w.stored) > 0 {
 		return lookEvery
-	default:
-		return lookForGone
 	}
+	return lookForGone
 }
 
 // isEarly says whether a session cannot have waited for as long as the deadlock_timeout of a shard that it is on. One whose is not known is asked.
@@ -197,7 +200,7 @@ func (w *Watchdog) suspect(s Session, seen map[int]look) *Transaction {
 	for _, b := range s.Backends {
 		process := Process{b.Shard, int(b.PID)}
 		state, found := seen[b.Shard].backends[process.PID]
-		if !found {
+		if !found || state.virtual == "" {
 			continue
 		}
 		leg := Leg{Process: process, Virtual: state.virtual, Quiet: b.Quiet, Read: b.Read}
@@ -248,7 +251,7 @@ func (w *Watchdog) exchange(ctx context.Context, records map[string]*Transaction
 	}
 	limited, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	stored, judged, err := to.ExchangeWaits(limited, put, remove)
+	stored, judged, revision, err := to.ExchangeWaits(limited, put, remove)
 	if err != nil {
 		if !w.silent && ctx.Err() == nil {
 			w.config.Logger.Warn("etcd does not take what waits for locks on several shards; deadlocks across shards stay until it does", "error", err)
@@ -256,7 +259,7 @@ func (w *Watchdog) exchange(ctx context.Context, records map[string]*Transaction
 		w.silent = true
 		return nil
 	}
-	w.stored, w.silent = stored, false
+	w.stored, w.revision, w.silent = stored, revision, false
 	verdicts := map[string]*Verdict{}
 	for id, encoded := range judged {
 		if verdict, err := DecodeVerdict(encoded); err == nil && bytes.Equal(stored[id], bodies[id]) { // else it is about something else
@@ -291,7 +294,7 @@ func (w *Watchdog) endFailed(ctx context.Context, s Session, seen map[int]look) 
 	var waits []Wait
 	for _, b := range s.Backends {
 		state := seen[b.Shard].backends[int(b.PID)]
-		failed = failed || state.hasFailed() && !b.Quiet && !b.Read
+		failed = failed || state.hasFailed() && b.Owes
 		if state.long {
 			waits = append(waits, Wait{Process{b.Shard, int(b.PID)}, state.virtual, state.since})
 		}

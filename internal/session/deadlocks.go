@@ -90,20 +90,21 @@ func (s *Server) Waiting(longer time.Duration) (waiting []deadlock.Session, some
 func (s *session) backends() []deadlock.Backend {
 	known := map[*pool.Backend]bool{}
 	var all []deadlock.Backend
-	add := func(b *pool.Backend, quiet, read bool) {
+	add := func(b *pool.Backend, as deadlock.Backend) {
 		if b != nil && !known[b] {
 			known[b] = true
-			all = append(all, deadlock.Backend{Shard: b.Shard(), PID: b.PID(), Quiet: quiet, Read: read})
+			as.Shard, as.PID = b.Shard(), b.PID()
+			all = append(all, as)
 		}
 	}
 	telling := s.isTelling()
-	add(s.active, false, !telling)
-	add(s.asideFrom, !s.asideOwes, false)
+	add(s.active, deadlock.Backend{Read: !telling})
+	add(s.asideFrom, deadlock.Backend{Quiet: !s.asideOwes})
 	for _, l := range s.legs {
-		add(l.backend, !telling && !l.owes && !slices.Contains(s.working, l.backend), false)
+		add(l.backend, deadlock.Backend{Quiet: !telling && !l.owes && !slices.Contains(s.working, l.backend), Owes: l.owes})
 	}
 	for _, p := range s.pinned {
-		add(p.backend, true, false)
+		add(p.backend, deadlock.Backend{Quiet: true})
 	}
 	slices.SortFunc(all, func(a, b deadlock.Backend) int {
 		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.PID, b.PID))
@@ -234,6 +235,9 @@ func (s *session) noteWait(now time.Time) {
 	if s.sending.Load() == 0 {
 		s.sending.Store(now.UnixNano())
 	}
+	if s.began.Load() == 0 {
+		s.began.Store(now.UnixNano())
+	}
 }
 
 // outliveSentence waits until a sentence has been carried out, if there is one, and forgets it.
@@ -245,10 +249,13 @@ func (s *session) outliveSentence() {
 	}
 }
 
-// endWait notes that nothing is waited for.
+// endWait notes that nothing is waited for, and whether there is a transaction that goes on.
 func (s *session) endWait() {
 	if s.sending.Load() != 0 {
 		s.sending.Store(0)
+	}
+	if s.backend == nil && !s.isSpread() && s.began.Load() != 0 {
+		s.began.Store(0)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/deadlock"
@@ -324,6 +325,27 @@ func TestDeadlocksAcrossShards(t *testing.T) {
 			execute(t, first, "COMMIT")
 			execute(t, second, "ROLLBACK")
 		}},
+		{"rows that nobody reads yet", 1, func(t *testing.T) {
+			large := w.key(t, 2, 20)
+			client := w.client(t)
+			execute(t, client, "INSERT INTO orders VALUES ($1, repeat('x', 40000000))", large)
+			direct := w.onShard(t, 1)
+			execute(t, direct, "BEGIN")
+			execute(t, direct, "LOCK TABLE orders")
+			locker := w.begin(t)
+			a := soon(t, locker, "LOCK TABLE orders")
+			w.waiting(t, 1, 1)
+			b := soon(t, client, "SELECT * FROM orders") // its part on the first shard waits for the locker, and is read first
+			w.waiting(t, 1, 2)
+			eventually(t, "the second shard waits for its rows to be read", func() bool {
+				return one[bool](t, w.admins[1], "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'ClientWrite')")
+			})
+			execute(t, direct, "COMMIT")
+			w.isVictim(t, b, 2)
+			goesOn(t, a)
+			execute(t, locker, "ROLLBACK")
+			execute(t, client, "DELETE FROM orders WHERE id = $1", large)
+		}},
 		{"rows that are loaded", 1, func(t *testing.T) {
 			first, second := w.begin(t, write(keys[0][0])), w.begin(t)
 			loaded, new2 := w.key(t, 2, 10), w.key(t, 1, 10)
@@ -501,4 +523,48 @@ func countUp(conn *pgx.Conn, keys []int64, who int) error {
 		}
 		return nil
 	})
+}
+
+// TestWaitsOfNoUse: nobody goes on waiting for a lock for a statement that has failed on another shard, or for a client that is gone.
+func TestWaitsOfNoUse(t *testing.T) {
+	w := newWatchedWorld(t)
+	client := w.client(t)
+	var keys [3]int64
+	for number := range keys {
+		keys[number] = w.key(t, number+1, 0)
+		execute(t, client, "INSERT INTO orders VALUES ($1, 'x')", keys[number])
+	}
+	blocker := w.begin(t, write(keys[1]))
+	own := fmt.Sprintf("BEGIN; INSERT INTO orders VALUES (%d, 'own')", w.key(t, 3, 1))
+	for i, begin := range []string{"SELECT 1", own} { // on one shard, and on several
+		gone := dialRaw(t, w.address, nil)
+		gone.query(begin)
+		gone.send(&pgproto3.Query{String: write(keys[1])})
+		w.waiting(t, 2, i+1)
+		gone.send(&pgproto3.Terminate{})
+		_ = gone.conn.Close()
+	}
+	for _, c := range []struct {
+		name            string
+		failing, awaits int // shards
+	}{
+		{"the one that fails is heard first", 1, 3},
+		{"the one that waits is heard first", 3, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			missing := w.key(t, c.awaits, 5)
+			other := w.begin(t, fmt.Sprintf("INSERT INTO orders VALUES (%d, 'other')", missing))
+			ended := soon(t, client, fmt.Sprintf("INSERT INTO orders VALUES (%d, 'twice'), (%d, 'waits')", keys[c.failing-1], missing))
+			if failure := heard(t, ended); failure == nil || failure.Code != "23505" || !strings.Contains(failure.Detail, fmt.Sprintf("(%d)", keys[c.failing-1])) {
+				t.Errorf("the client hears %v", failure)
+			}
+			execute(t, client, "SELECT 1")
+			execute(t, other, "ROLLBACK")
+		})
+	}
+	w.waiting(t, 2, 0)
+	execute(t, blocker, "COMMIT")
+	_ = client.Close(context.Background())
+	_ = blocker.Close(context.Background())
+	w.settled(t)
 }

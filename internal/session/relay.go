@@ -629,7 +629,6 @@ func (s *session) endLost(inBlock bool) {
 	s.forgetPortals()
 	s.definitionsEnd() // nobody knows whether they are there
 	s.tx = transaction{}
-	s.began.Store(0)
 	s.status = statusIdle
 	if inBlock {
 		s.tx = transaction{open: true, failed: true, begin: "BEGIN"}

@@ -187,7 +187,7 @@ type session struct {
 	sending  atomic.Int64
 	steps    atomic.Uint64
 	sentence atomic.Pointer[sentence]
-	// began is when the transaction sent something for the first time; 0: there is none. isWatched: the session may have several backends.
+	// began is when the transaction first sent something; 0: it has not, or there is none. isWatched: the session may have several backends.
 	began     atomic.Int64
 	isWatched bool
 	// asideFrom is the client's backend while another one is asked; asideOwes: it has more to answer.

@@ -214,7 +214,6 @@ func (s *session) endTransaction() {
 	s.forgetPortals()
 	s.definitionsEnd()
 	s.tx = transaction{}
-	s.began.Store(0)
 	s.status, s.joined, s.wrote, s.pending = statusIdle, false, false, nil
 	s.reportedBefore = nil
 }

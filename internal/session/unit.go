@@ -325,9 +325,6 @@ func (s *session) written() {
 // begun notes that a backend has got the unit.
 func (s *session) begun() {
 	s.unsynced = true
-	if s.began.Load() == 0 {
-		s.began.Store(s.sentAt.UnixNano())
-	}
 	if s.isDue() {
 		s.status = statusOpen
 	}

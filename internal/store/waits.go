@@ -41,14 +41,15 @@ func decodeWait(prefix string, kv keyValue) (Wait, error) {
 }
 
 // ExchangeWaits puts and removes records of this router's transactions, by their IDs, and returns all that are stored then: their bodies, and the
-// verdicts on those that have one. A record that is put again loses its verdict. All of them are gone with the router's record.
-func (r *Registration) ExchangeWaits(ctx context.Context, put map[string]json.RawMessage, remove []string) (bodies, verdicts map[string]json.RawMessage, err error) {
-	prefix := r.store.keys.waits + r.Router().ID + "/"
+// verdicts on those that have one. A record that is put again loses its verdict. All of them are gone with the router's record. The revision is for
+// [Registration.AwaitVerdict].
+func (r *Registration) ExchangeWaits(ctx context.Context, put map[string]json.RawMessage, remove []string) (bodies, verdicts map[string]json.RawMessage, revision int64, err error) {
+	prefix := r.waits()
 	var changes []clientv3.Op
 	for _, id := range slices.Sorted(maps.Keys(put)) {
 		value, err := json.Marshal(waitRecord{Body: put[id]})
 		if err != nil {
-			return nil, nil, fmt.Errorf("encode wait record %s: %w", id, err)
+			return nil, nil, 0, fmt.Errorf("encode wait record %s: %w", id, err)
 		}
 		changes = append(changes, clientv3.OpPut(prefix+id, string(value), clientv3.WithLease(r.leaseID())))
 	}
@@ -57,25 +58,33 @@ func (r *Registration) ExchangeWaits(ctx context.Context, put map[string]json.Ra
 	}
 	for len(changes) > waitsPerRequest {
 		if _, err := r.store.exchange(ctx, changes[:waitsPerRequest]); err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		changes = changes[waitsPerRequest:]
 	}
 	response, err := r.store.exchange(ctx, append(changes, clientv3.OpGet(prefix, clientv3.WithPrefix())))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
 	bodies, verdicts = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	for _, kv := range response.Responses[len(response.Responses)-1].GetResponseRange().Kvs {
 		wait, err := decodeWait(r.store.keys.waits, kv)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		if bodies[wait.ID] = wait.Body; wait.Verdict != nil {
 			verdicts[wait.ID] = wait.Verdict
 		}
 	}
-	return bodies, verdicts, nil
+	return bodies, verdicts, response.Header.Revision, nil
+}
+
+// waits is what the names of this router's records begin with.
+func (r *Registration) waits() string { return r.store.keys.waits + r.Router().ID + "/" }
+
+// AwaitVerdict returns when a record of this router's has changed after a revision, or may have, and at the latest after so long.
+func (r *Registration) AwaitVerdict(ctx context.Context, revision int64, limit time.Duration) {
+	r.store.awaitChange(ctx, r.waits(), revision, limit)
 }
 
 // exchange does all of it, which may be done twice.
@@ -109,6 +118,10 @@ func (s *Store) Waits(ctx context.Context) (waits []Wait, revision int64, err er
 
 // AwaitWaits returns when records have changed after a revision, or may have, and at the latest after so long. It decides nothing: look again.
 func (s *Store) AwaitWaits(ctx context.Context, revision int64, limit time.Duration) {
+	s.awaitChange(ctx, s.keys.waits, revision, limit)
+}
+
+func (s *Store) awaitChange(ctx context.Context, prefix string, revision int64, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), limit)
 	defer cancel()
 	client, err := s.connect(ctx)
@@ -116,7 +129,7 @@ func (s *Store) AwaitWaits(ctx context.Context, revision int64, limit time.Durat
 		sleep(ctx, jitter(firstPause))
 		return
 	}
-	for response := range client.Watch(ctx, s.keys.waits, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
+	for response := range client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(revision+1)) {
 		if response.Err() != nil {
 			break
 		}
