@@ -31,6 +31,25 @@ type watchedWorld struct {
 	t      *testing.T
 	broken atomic.Int64 // deadlocks across shards
 	admins []*pgx.Conn  // one for each shard, past the router
+	etcd   *store.Embedded
+	// restartEtcd starts it again after it was closed.
+	restartEtcd func()
+	// deaf is how many verdicts are not carried out, besides those on one session.
+	deaf   atomic.Int64
+	deafTo atomic.Uint32
+}
+
+// deafSessions are the router's, who do not hear of some verdicts.
+type deafSessions struct {
+	*Server
+	world *watchedWorld
+}
+
+// Sentence implements [deadlock.Sessions].
+func (d deafSessions) Sentence(number uint32, of []deadlock.Backend, because *pgerr.Error, cancel func(byKey func(context.Context, deadlock.Backend) error) bool) {
+	if d.world.deaf.Add(-1) < 0 && number != d.world.deafTo.Load() {
+		d.Server.Sentence(number, of, because, cancel)
+	}
 }
 
 // newWatchedWorld returns one with three shards that look for deadlocks soon.
@@ -41,9 +60,14 @@ func newWatchedWorld(t *testing.T) *watchedWorld {
 		w.admins = append(w.admins, w.onShard(t, number+1))
 	}
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	etcd := must[*store.Embedded](t)(store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: t.TempDir(), Fast: true}))
-	t.Cleanup(etcd.Close)
-	s := must[*store.Store](t)(store.Open(store.Config{Endpoints: etcd.Endpoints(), Logger: quiet, LeaseTTL: 2 * time.Second}))
+	folder := t.TempDir()
+	w.etcd = must[*store.Embedded](t)(store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: folder, Fast: true}))
+	t.Cleanup(func() { w.etcd.Close() })
+	w.restartEtcd = func() {
+		port := must[int](t)(strconv.Atoi(w.etcd.Endpoints()[0][strings.LastIndexByte(w.etcd.Endpoints()[0], ':')+1:]))
+		w.etcd = must[*store.Embedded](t)(store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: folder, Fast: true, ClientPort: port}))
+	}
+	s := must[*store.Store](t)(store.Open(store.Config{Endpoints: w.etcd.Endpoints(), Logger: quiet, LeaseTTL: 2 * time.Second}))
 	t.Cleanup(func() { _ = s.Close() })
 	if err := s.Create(t.Context(), w.m); err != nil {
 		t.Fatal(err)
@@ -61,7 +85,7 @@ func newWatchedWorld(t *testing.T) *watchedWorld {
 	})
 	loops.Go(func() {
 		deadlock.NewWatchdog(deadlock.WatchdogConfig{
-			Router: "this", Sessions: w.server, Records: func() deadlock.Records { return record }, Map: w.published.Load, Access: shard.Access{},
+			Router: "this", Sessions: deafSessions{w.server, w}, Records: func() deadlock.Records { return record }, Map: w.published.Load, Access: shard.Access{},
 			Broken: func() { w.broken.Add(1) }, Logger: quiet,
 		}).Run(ctx)
 	})
@@ -385,6 +409,72 @@ func TestDeadlocksAcrossShards(t *testing.T) {
 	if t.Failed() {
 		return
 	}
+	_ = client.Close(context.Background())
+	w.settled(t)
+}
+
+// TestDeadlocksWhenSomethingFails has a case for lines of the table in package deadlock's DESIGN.md. Those about processes that die are in test/cluster.
+func TestDeadlocksWhenSomethingFails(t *testing.T) {
+	w := newWatchedWorld(t)
+	client := w.client(t)
+	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0)}
+	for _, key := range keys {
+		execute(t, client, "INSERT INTO orders VALUES ($1, 'x')", key)
+	}
+	// pair has two clients wait for each other; the second one is the younger.
+	pair := func(t *testing.T) (first, second *pgx.Conn, a, b <-chan error) {
+		t.Helper()
+		first, second = w.begin(t, write(keys[0])), w.begin(t, write(keys[1]))
+		a = soon(t, first, write(keys[1]))
+		w.waiting(t, 2, 1)
+		b = soon(t, second, write(keys[0]))
+		w.waiting(t, 1, 1)
+		return first, second, a, b
+	}
+	t.Run("D3 nobody carries the verdict out", func(t *testing.T) {
+		_, second, a, b := pair(t)
+		w.deafTo.Store(second.PgConn().PID())
+		w.isVictim(t, a, 2)
+		w.deafTo.Store(0)
+		goesOn(t, b)
+		execute(t, second, "COMMIT")
+	})
+	t.Run("D7 etcd is away", func(t *testing.T) {
+		w.etcd.Close()
+		first, _, a, b := pair(t)
+		select {
+		case err := <-a:
+			t.Fatalf("somebody was ended: %v", err)
+		case err := <-b:
+			t.Fatalf("somebody was ended: %v", err)
+		case <-time.After(time.Second):
+		}
+		w.restartEtcd()
+		w.isVictim(t, b, 2)
+		goesOn(t, a)
+		execute(t, first, "COMMIT")
+	})
+	t.Run("D10 the request to cancel is lost", func(t *testing.T) {
+		w.deaf.Store(2)
+		first, _, a, b := pair(t)
+		w.isVictim(t, b, 2)
+		goesOn(t, a)
+		execute(t, first, "COMMIT")
+	})
+	t.Run("D12 the client cancels", func(t *testing.T) {
+		w.deaf.Store(1_000_000)
+		first, second, a, b := pair(t)
+		eventually(t, "the verdict is heard of", func() bool { return w.deaf.Load() < 1_000_000 })
+		if err := second.PgConn().CancelRequest(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if failure := heard(t, b); failure == nil || failure.Code != pgerr.QueryCanceled {
+			t.Errorf("the client hears %v", failure)
+		}
+		w.deaf.Store(0)
+		goesOn(t, a)
+		execute(t, first, "COMMIT")
+	})
 	_ = client.Close(context.Background())
 	w.settled(t)
 }
