@@ -125,7 +125,7 @@ func (g *graph) isStuck(m member) bool {
 	if g.second != nil {
 		after, _ = g.second.backend(m.leg.Process)
 	}
-	return !m.leg.Read && before.isStuck() && after.isStuck()
+	return before.isStuck() && after.isStuck()
 }
 
 // edges are those from a node.

@@ -190,6 +190,14 @@ func TestCircles(t *testing.T) {
 			s.change(2, 1, 21, func(b *backend) { b.virtual = "21/22" })
 			return s
 		}},
+		{"who is on a single shard is in another transaction at the second look", "", func() *scene {
+			s := pair()
+			s.has(2, 30, "900")
+			s.waits(2, 11, "900", 30)
+			s.waits(2, 30, "800", 20)
+			s.change(2, 2, 30, func(b *backend) { b.virtual = "30/31" })
+			return s
+		}},
 		{"the holder is in another transaction at the second look", "", func() *scene {
 			s := pair()
 			s.change(2, 2, 20, func(b *backend) { b.virtual = "20/21" })
