@@ -1,5 +1,5 @@
 // Package store keeps a cluster's shared state in etcd: the shard map, the state of the schema, the records of live routers,
-// who leads, and the jobs of the leader. It is the only package that imports etcd, and it carries an etcd server for
+// who leads, the jobs of the leader, and which transactions wait for locks on several shards. It is the only package that imports etcd, and it carries an etcd server for
 // development and tests.
 //
 // It does not know what a map means (package topology does), what a job does (reshard and control do) or what to do when a
