@@ -101,7 +101,7 @@ func (s *session) backends() []deadlock.Backend {
 	add(s.active, deadlock.Backend{Read: !telling})
 	add(s.asideFrom, deadlock.Backend{Quiet: !s.asideOwes})
 	for _, l := range s.legs {
-		add(l.backend, deadlock.Backend{Quiet: !telling && !l.owes && !slices.Contains(s.working, l.backend), Owes: l.owes})
+		add(l.backend, deadlock.Backend{Quiet: !telling && !slices.Contains(s.working, l.backend), Owes: l.owes})
 	}
 	for _, p := range s.pinned {
 		add(p.backend, deadlock.Backend{Quiet: true})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/deadlock"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/pool"
 )
 
 // onlyWaiting returns the session that waits, when it does.
@@ -151,7 +152,60 @@ func TestSentences(t *testing.T) {
 		goesOn(t, next)
 		execute(t, client, "COMMIT")
 	})
+	t.Run("the wait ends meanwhile, and the text goes on", func(t *testing.T) {
+		execute(t, blocker, "BEGIN")
+		execute(t, blocker, write(keys[0]))
+		execute(t, client, "BEGIN")
+		execute(t, client, write(keys[1]))
+		ended := soon(t, client, fmt.Sprintf("%s; SELECT pg_sleep(0.3) FROM orders WHERE id = %d; %s", write(keys[0]), keys[0], write(keys[1])))
+		backend := onlyWaiting(t, w).Backends[0]
+		backend = deadlock.Backend{Shard: backend.Shard, PID: backend.PID}
+		w.server.Sentence(number, []deadlock.Backend{backend}, because, func(byKey func(context.Context, deadlock.Backend) error) bool {
+			execute(t, blocker, "ROLLBACK")
+			time.Sleep(100 * time.Millisecond) // in which the next statement would have begun
+			return byKey(ctx, backend) == nil
+		})
+		goesOn(t, ended)
+		execute(t, client, "COMMIT")
+	})
 	_ = client.Close(ctx)
 	_ = blocker.Close(ctx)
+	w.settled(t)
+}
+
+// TestSentenceWhileTelling: a session that waits for a lock on one shard and for a backend of another, which the statement is to be told next, may be
+// told to do anything by the ones that it has; its wait is ended as a whole.
+func TestSentenceWhileTelling(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, shards: 3, pools: pool.Config{PerShard: 1, QueueTimeout: time.Hour}})
+	client, other, blocker := w.client(t), w.client(t), w.onShard(t, 1)
+	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0), w.key(t, 3, 0)}
+	for _, key := range keys {
+		execute(t, client, "INSERT INTO orders VALUES ($1, 'x')", key)
+	}
+	execute(t, blocker, "BEGIN")
+	execute(t, blocker, write(keys[0]))
+	execute(t, other, "BEGIN")
+	execute(t, other, write(keys[1]))
+	execute(t, client, "BEGIN")
+	execute(t, client, write(keys[2]))
+	ended := soon(t, client, fmt.Sprintf("UPDATE orders SET note = 'y' WHERE id IN (%d, %d)", keys[0], keys[1]))
+	told := onlyWaiting(t, w)
+	want := []deadlock.Backend{{Shard: 1, Owes: true}, {Shard: 3}}
+	if diff := cmp.Diff(want, told.Backends, cmpopts.IgnoreFields(deadlock.Backend{}, "PID")); diff != "" {
+		t.Errorf("its backends (-want +got):\n%s", diff)
+	}
+	backend := deadlock.Backend{Shard: 1, PID: told.Backends[0].PID}
+	because := pgerr.New(pgerr.DeadlockDetected, "deadlock detected")
+	w.server.Sentence(told.Number, []deadlock.Backend{backend}, because, func(byKey func(context.Context, deadlock.Backend) error) bool {
+		return byKey(context.Background(), backend) == nil
+	})
+	if failure := heard(t, ended); failure == nil || failure.Code != pgerr.DeadlockDetected {
+		t.Errorf("the client hears %+v", failure)
+	}
+	execute(t, client, "ROLLBACK")
+	execute(t, other, "COMMIT")
+	execute(t, client, write(keys[1]))
+	_ = client.Close(context.Background())
+	_ = other.Close(context.Background())
 	w.settled(t)
 }
