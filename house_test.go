@@ -182,6 +182,10 @@ var importRules = []importRule{
 		because: "it reads the catalogue for the planner and does not plan",
 	},
 	{
+		within: "internal/deadlock", may: []string{"internal/pgerr", "internal/shard", "internal/topology", external},
+		because: "sessions tell it what they wait for: where that is recorded, and who leads, is others' business",
+	},
+	{
 		within: "internal/handover", may: []string{external}, because: "it hands sockets over, whatever listens on them",
 	},
 	{
@@ -193,7 +197,7 @@ var importRules = []importRule{
 	},
 	{
 		within: "internal/session", may: []string{
-			"internal/auth", "internal/binding", "internal/catalog", "internal/copydata", "internal/facts", "internal/failpoint", "internal/observe", "internal/txn", "internal/pgerr", "internal/plan",
+			"internal/auth", "internal/binding", "internal/catalog", "internal/copydata", "internal/deadlock", "internal/facts", "internal/failpoint", "internal/observe", "internal/txn", "internal/pgerr", "internal/plan",
 			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/wire", "idgen", "placement", external,
 		},
 		because: "a client's statements go on while etcd is away: nothing of the store or of the control plane may be on their way",

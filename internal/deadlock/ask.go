@@ -57,7 +57,7 @@ func (b backend) isStuck() bool { return b.state == "active" && b.event == "Clie
 // transaction's own number is held by it alone, and the oldest number of a backend is the top-level one's. A wait without its beginning has
 // only just begun.
 const lookSQL = `
-	WITH locks AS MATERIALIZED (
+	WITH locks AS (
 		SELECT pid, virtualtransaction, granted, waitstart, locktype, mode, transactionid,
 		       ROW(locktype, database, relation, page, tuple, virtualxid, transactionid, classid, objid, objsubid)::text AS tag,
 		       mode || ' on ' || CASE locktype
@@ -69,7 +69,7 @@ const lookSQL = `
 		           ELSE concat_ws(' ', locktype, relation::regclass::text, classid, objid)
 		       END AS words
 		FROM pg_locks WHERE NOT granted OR pid = ANY($1)
-	), wanted AS MATERIALIZED (SELECT tag, count(*) AS waiting FROM locks WHERE NOT granted GROUP BY tag)
+	), wanted AS (SELECT tag, count(*) AS waiting FROM locks WHERE NOT granted GROUP BY tag)
 	SELECT b.pid, coalesce(max(l.virtualtransaction), ''), max(l.waitstart) FILTER (WHERE NOT l.granted),
 	       coalesce(bool_or(l.waitstart + p.patience <= clock_timestamp()) FILTER (WHERE NOT l.granted), false),
 	       coalesce(max(l.words) FILTER (WHERE NOT l.granted), ''), coalesce(max(l.transactionid::text) FILTER (WHERE NOT l.granted AND l.locktype = 'transactionid'), ''),

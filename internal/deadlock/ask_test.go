@@ -15,6 +15,9 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 )
 
+// write changes the row that all want.
+const write = "UPDATE rows SET n = n + 1 WHERE id = 1"
+
 // client is a connection, and its process.
 type client struct {
 	*pgx.Conn
@@ -43,11 +46,11 @@ func (c *client) run(sql string) {
 	}
 }
 
-// later runs a statement that waits.
-func (c *client) later(sql string) <-chan error {
+// writeLater changes the row, which waits.
+func (c *client) writeLater() <-chan error {
 	ended := make(chan error, 1)
 	go func() {
-		_, err := c.Exec(context.Background(), sql)
+		_, err := c.Exec(context.Background(), write)
 		ended <- err
 	}()
 	return ended
@@ -73,12 +76,11 @@ func lookUntil(t *testing.T, conn *pgx.Conn, what string, pids []int, so func(lo
 func TestLooks(t *testing.T) {
 	server := pgtest.StartWith(t, localpg.Config{Settings: map[string]string{"deadlock_timeout": "100ms"}})[0]
 	admin := dial(t, server, "postgres", "CREATE TABLE rows (id int PRIMARY KEY, n int)", "INSERT INTO rows SELECT i, 0 FROM generate_series(1, 5) AS i", "CREATE ROLE weak LOGIN", "SET search_path = pg_catalog")
-	const write = "UPDATE rows SET n = n + 1 WHERE id = 1"
 	holder := dial(t, server, "postgres", "BEGIN", write)
 	first, second, idle := dial(t, server, "postgres", "BEGIN"), dial(t, server, "postgres", "BEGIN"), dial(t, server, "postgres")
-	firstEnds := first.later(write)
+	firstEnds := first.writeLater()
 	lookUntil(t, admin.Conn, "the first waits", nil, func(seen look) bool { return seen.backends[first.pid].long })
-	secondEnds := second.later(write)
+	secondEnds := second.writeLater()
 	pids := []int{holder.pid, first.pid, second.pid, idle.pid}
 	seen := lookUntil(t, admin.Conn, "the second waits", pids, func(seen look) bool { return seen.backends[second.pid].waits() })
 
@@ -147,7 +149,7 @@ func TestLooks(t *testing.T) {
 	holder.run("BEGIN")
 	holder.run("SAVEPOINT a")
 	holder.run(write)
-	secondEnds = second.later(write)
+	secondEnds = second.writeLater()
 	seen = lookUntil(t, admin.Conn, "it waits for a subtransaction", []int{holder.pid}, func(seen look) bool { return seen.backends[second.pid].waits() })
 	if own, xid := seen.backends[holder.pid].own, seen.backends[second.pid].xid; own == "" || xid == "" || own == xid {
 		t.Errorf("the transaction is %q, and %q is waited for", own, xid)
@@ -161,7 +163,7 @@ func TestLooks(t *testing.T) {
 	holder.run("BEGIN")
 	holder.run(write)
 	holder.run("PREPARE TRANSACTION 'p'")
-	secondEnds = second.later(write)
+	secondEnds = second.writeLater()
 	lookUntil(t, admin.Conn, "it waits for a prepared transaction", nil, func(seen look) bool { return seen.backends[second.pid].waits() })
 	if blockers, err := askBlockers(t.Context(), admin.Conn, []int{second.pid}, true); err != nil || !slices.Equal(blockers[second.pid], []int{preparedPID}) || len(blockers) != 1 {
 		t.Errorf("in the way are %v, %v", blockers, err)

@@ -55,10 +55,8 @@ func leg(number, pid int, how ...string) Leg {
 	return l
 }
 
-func (s *scene) transaction(id string, began int, legs ...Leg) *Transaction {
-	t := &Transaction{ID: id, Began: moment(began), Legs: legs}
-	s.transactions = append(s.transactions, t)
-	return t
+func (s *scene) transaction(id string, began int, legs ...Leg) {
+	s.transactions = append(s.transactions, &Transaction{ID: id, Began: moment(began), Legs: legs})
 }
 
 // victims are those of the circles that both looks have seen.

@@ -70,17 +70,6 @@ type Wait struct {
 	Since   time.Time `json:"since"`
 }
 
-// waiting lists the waits that were recorded.
-func (t *Transaction) waiting() []Wait {
-	var waits []Wait
-	for _, l := range t.Legs {
-		if l.Waits != nil {
-			waits = append(waits, Wait{l.Process, l.Virtual, *l.Waits})
-		}
-	}
-	return waits
-}
-
 // Encode writes it as it is stored.
 func (t *Transaction) Encode() (json.RawMessage, error) { return json.Marshal(t) }
 

@@ -3,7 +3,7 @@ package store
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -46,7 +46,7 @@ func TestWaits(t *testing.T) {
 	// More than one request takes.
 	many := map[string]json.RawMessage{}
 	for i := range 2*waitsPerRequest + 1 {
-		many[fmt.Sprint(i)] = json.RawMessage(`{"n":1}`)
+		many[strconv.Itoa(i)] = json.RawMessage(`{"n":1}`)
 	}
 	if bodies, _, _ := exchange(one, many); len(bodies) != len(many) || string(bodies["7"]) != `{"n":1}` {
 		t.Errorf("%d are stored, not %d", len(bodies), len(many))

@@ -69,7 +69,7 @@ func newWorld(t testing.TB, count int) *world {
 		if w.m, err = w.m.Next(topology.AddShard(spec)); err != nil {
 			t.Fatal(err)
 		}
-		execute(t, conn, "CREATE TABLE public.things (id int PRIMARY KEY)", "UPDATE cleave.identity SET number = "+fmt.Sprint(i+1))
+		execute(t, conn, "CREATE TABLE public.things (id int PRIMARY KEY)", fmt.Sprintf("UPDATE cleave.identity SET number = %d", i+1))
 	}
 	return w
 }
