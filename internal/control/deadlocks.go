@@ -15,7 +15,7 @@ import (
 const (
 	// judgeEvery is how long the leader lets go by from one look at transactions that wait to the next, if nothing is heard of them.
 	judgeEvery = 500 * time.Millisecond
-	// lookForWaits is the same where there are fewer than two: then it is only for a watch that has fallen silent.
+	// lookForWaits is the same where there are none: then it is only for a watch that has fallen silent.
 	lookForWaits = 5 * time.Second
 	// verdictPatience is how long a router may take to carry a verdict out.
 	verdictPatience = 2 * time.Second
@@ -45,7 +45,7 @@ func (c *Cluster) breakDeadlocks(ctx context.Context, leadership *store.Leadersh
 			continue
 		}
 		again := lookForWaits
-		if len(waits) > 1 {
+		if len(waits) > 0 {
 			again = judgeEvery
 			c.judge(ctx, leadership, judge, waits, given)
 		}

@@ -27,7 +27,7 @@ const (
 	// recordTimeout is how long etcd may take.
 	recordTimeout = 2 * time.Second
 	// cancelTimeout is how long a shard may take to cancel.
-	cancelTimeout = 5 * time.Second
+	cancelTimeout = 2 * time.Second
 	// lookForGone is how long from one look for sessions whose clients are gone to the next, and goneAfter how long these may wait.
 	lookForGone = time.Second
 	goneAfter   = 3 * time.Second

@@ -28,7 +28,6 @@ import (
 // watchedWorld is a world with an etcd, a leader and the router's watchdog.
 type watchedWorld struct {
 	*world
-	t      *testing.T
 	broken atomic.Int64 // deadlocks across shards
 	admins []*pgx.Conn  // one for each shard, past the router
 	etcd   *store.Embedded
@@ -52,10 +51,14 @@ func (d deafSessions) Sentence(number uint32, of []deadlock.Backend, because *pg
 	}
 }
 
+// shardPatience is the shards' deadlock_timeout.
+const shardPatience = 200 * time.Millisecond
+
 // newWatchedWorld returns one with three shards that look for deadlocks soon.
 func newWatchedWorld(t *testing.T) *watchedWorld {
 	t.Helper()
-	w := &watchedWorld{t: t, world: newWorld(t, worldConfig{noPlain: true, shards: 3, setUp: []string{"ALTER SYSTEM SET deadlock_timeout = '200ms'", "SELECT pg_reload_conf()"}})}
+	soon := fmt.Sprintf("ALTER SYSTEM SET deadlock_timeout = %d", shardPatience.Milliseconds())
+	w := &watchedWorld{world: newWorld(t, worldConfig{noPlain: true, shards: 3, setUp: []string{soon, "SELECT pg_reload_conf()"}})}
 	for number := range w.shards {
 		w.admins = append(w.admins, w.onShard(t, number+1))
 	}
@@ -90,6 +93,28 @@ func newWatchedWorld(t *testing.T) *watchedWorld {
 		}).Run(ctx)
 	})
 	return w
+}
+
+// TestDeadlocks: what waits in a circle over several shards is found and broken, and nothing else is.
+func TestDeadlocks(t *testing.T) {
+	w := newWatchedWorld(t)
+	for _, c := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"circles", w.circles}, {"when something fails", w.failures}, {"queues", w.queues}, {"writers in any order", w.writers}, {"waits of no use", w.ofNoUse},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := w.client(t)
+			execute(t, client, "DELETE FROM orders")
+			_ = client.Close(context.Background())
+			w.broken.Store(0)
+			c.run(t)
+			if !t.Failed() {
+				w.settled(t)
+			}
+		})
+	}
 }
 
 // begin connects a client and begins a transaction.
@@ -180,9 +205,8 @@ func (w *watchedWorld) withSingle(t *testing.T, single *pgx.Conn, keys [3][]int6
 	execute(t, last, "ROLLBACK")
 }
 
-// TestDeadlocksAcrossShards: one of those who wait for each other is ended, and the others go on.
-func TestDeadlocksAcrossShards(t *testing.T) {
-	w := newWatchedWorld(t)
+// circles: one of those who wait for each other is ended, and the others go on.
+func (w *watchedWorld) circles(t *testing.T) {
 	var keys [3][]int64 // on each shard, three that nobody else uses
 	client := w.client(t)
 	for number := range keys {
@@ -407,16 +431,11 @@ func TestDeadlocksAcrossShards(t *testing.T) {
 			}
 		})
 	}
-	if t.Failed() {
-		return
-	}
 	_ = client.Close(context.Background())
-	w.settled(t)
 }
 
-// TestDeadlocksWhenSomethingFails has a case for lines of the table in package deadlock's DESIGN.md. Those about processes that die are in test/cluster.
-func TestDeadlocksWhenSomethingFails(t *testing.T) {
-	w := newWatchedWorld(t)
+// failures has a case for lines of the table in package deadlock's DESIGN.md. Those about processes that die are in test/cluster.
+func (w *watchedWorld) failures(t *testing.T) {
 	client := w.client(t)
 	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0)}
 	for _, key := range keys {
@@ -477,13 +496,11 @@ func TestDeadlocksWhenSomethingFails(t *testing.T) {
 		execute(t, first, "COMMIT")
 	})
 	_ = client.Close(context.Background())
-	w.settled(t)
 }
 
-// TestQueuesAreNoDeadlocks: many wait for the same rows on several shards, each for longer than deadlock_timeout, and lock them in the same order.
+// queues: many wait for the same rows on several shards, each for longer than deadlock_timeout, and lock them in the same order.
 // Nobody is ended.
-func TestQueuesAreNoDeadlocks(t *testing.T) {
-	w := newWatchedWorld(t)
+func (w *watchedWorld) queues(t *testing.T) {
 	client := w.client(t)
 	var keys []int64 // in the order in which they are locked
 	for n := range 2 {
@@ -494,7 +511,7 @@ func TestQueuesAreNoDeadlocks(t *testing.T) {
 		}
 	}
 	const clients = 12
-	until := time.Now().Add(4 * time.Second)
+	until := time.Now().Add(3 * time.Second)
 	var queue sync.WaitGroup
 	var done, longest atomic.Int64
 	for i := range clients {
@@ -515,7 +532,7 @@ func TestQueuesAreNoDeadlocks(t *testing.T) {
 	}
 	queue.Wait()
 	t.Logf("%d transactions, the longest took %v", done.Load(), time.Duration(longest.Load()).Round(time.Millisecond))
-	if time.Duration(longest.Load()) < time.Second || done.Load() < clients {
+	if time.Duration(longest.Load()) < 2*shardPatience || done.Load() < clients {
 		t.Error("nobody has waited for long: this shows nothing")
 	}
 	if w.broken.Load() != 0 {
@@ -549,10 +566,9 @@ func (w *watchedWorld) inOrder(conn *pgx.Conn, keys []int64, n int) error {
 	return nil
 }
 
-// TestWritersInAnyOrder: of those who lock the same rows in different orders some are ended, again and again. The others go on, who is ended and tries
+// writers: of those who lock the same rows in different orders some are ended, again and again. The others go on, who is ended and tries
 // again gets through, and what is counted is what was committed.
-func TestWritersInAnyOrder(t *testing.T) {
-	w := newWatchedWorld(t)
+func (w *watchedWorld) writers(t *testing.T) {
 	client := w.client(t)
 	var keys []int64
 	for number := range w.shards {
@@ -616,9 +632,8 @@ func countUp(conn *pgx.Conn, keys []int64, who int) error {
 	})
 }
 
-// TestWaitsOfNoUse: nobody goes on waiting for a lock for a statement that has failed on another shard, or for a client that is gone.
-func TestWaitsOfNoUse(t *testing.T) {
-	w := newWatchedWorld(t)
+// ofNoUse: nobody goes on waiting for a lock for a statement that has failed on another shard, or for a client that is gone.
+func (w *watchedWorld) ofNoUse(t *testing.T) {
 	client := w.client(t)
 	var keys [3]int64
 	for number := range keys {
@@ -657,5 +672,4 @@ func TestWaitsOfNoUse(t *testing.T) {
 	execute(t, blocker, "COMMIT")
 	_ = client.Close(context.Background())
 	_ = blocker.Close(context.Background())
-	w.settled(t)
 }
