@@ -14,6 +14,7 @@ type graph struct {
 	second       *round // nil: there was one look
 	// ended are transactions that count as ended: they are victims.
 	ended map[string]bool
+	found map[node][]edge // edges that were looked for
 }
 
 // round is what the shards have answered, by their numbers.
@@ -51,7 +52,7 @@ type edge struct {
 }
 
 func newGraph(transactions []*Transaction, first round, second *round) *graph {
-	g := &graph{legs: map[Process]member{}, first: first, second: second, ended: map[string]bool{}}
+	g := &graph{legs: map[Process]member{}, first: first, second: second, ended: map[string]bool{}, found: map[node][]edge{}}
 	for _, t := range transactions {
 		if !g.lasts(t) {
 			continue
@@ -128,15 +129,28 @@ func (g *graph) isStuck(m member) bool {
 	return before.isStuck() && after.isStuck()
 }
 
-// edges are those from a node.
+// edges are those from a node; none if it is of a transaction that has ended.
 func (g *graph) edges(n node) []edge {
-	if n.transaction != "" {
-		return g.edgesOfTransaction(n.transaction)
+	id := n.transaction
+	if m, isLeg := g.legs[n.Process]; isLeg {
+		id = m.of.ID
 	}
-	m, isLeg := g.legs[n.Process]
-	if isLeg && g.ended[m.of.ID] {
+	if g.ended[id] {
 		return nil
 	}
+	edges, known := g.found[n]
+	if !known {
+		edges = g.edgesOf(n)
+		g.found[n] = edges
+	}
+	return edges
+}
+
+func (g *graph) edgesOf(n node) []edge {
+	if n.transaction != "" {
+		return g.edgesOfTransaction(g.transaction(n.transaction))
+	}
+	m, isLeg := g.legs[n.Process]
 	if b, waits := g.wait(n.Process); waits {
 		return g.edgesOfWait(n.Process, b)
 	}
@@ -161,7 +175,7 @@ func (g *graph) edgesOfWait(p Process, b backend) []edge {
 		holder := Process{p.Shard, pid}
 		edges = append(edges, edge{to: node{Process: holder}, waiter: p, holder: holder, isLock: true})
 		m, isLeg := g.legs[holder]
-		if !isLeg || b.xid == "" || g.ended[m.of.ID] {
+		if !isLeg || b.xid == "" {
 			continue
 		}
 		_, waits := g.wait(holder)
@@ -173,22 +187,14 @@ func (g *graph) edgesOfWait(p Process, b backend) []edge {
 }
 
 // edgesOfTransaction are E5.
-func (g *graph) edgesOfTransaction(id string) []edge {
+func (g *graph) edgesOfTransaction(t *Transaction) []edge {
 	var edges []edge
-	if g.ended[id] {
-		return nil
-	}
-	for _, t := range g.transactions {
-		if t.ID != id {
+	for _, l := range t.Legs {
+		if _, isLeg := g.legs[l.Process]; !isLeg {
 			continue
 		}
-		for _, l := range t.Legs {
-			if _, isLeg := g.legs[l.Process]; !isLeg {
-				continue
-			}
-			if _, waits := g.wait(l.Process); waits {
-				edges = append(edges, edge{to: node{Process: l.Process}})
-			}
+		if _, waits := g.wait(l.Process); waits {
+			edges = append(edges, edge{to: node{Process: l.Process}})
 		}
 	}
 	return edges
@@ -204,10 +210,7 @@ type circle struct {
 // backend than the one by which it comes in.
 func (g *graph) find() *circle {
 	for _, t := range g.transactions {
-		if g.ended[t.ID] {
-			continue
-		}
-		for _, out := range g.edgesOfTransaction(t.ID) {
+		for _, out := range g.edges(node{transaction: t.ID}) {
 			if c := g.findThrough(t, out); c != nil {
 				return c
 			}

@@ -59,8 +59,9 @@ func (s *session) exchange(out []byte) (answer, error) {
 // hear reads what the attached backend answers, up to a ReadyForQuery: the first, or a later one.
 func (s *session) hear(ready int) (answer, error) {
 	var a answer
+	r := s.hearing(s.backend)
 	for {
-		kind, message, err := readMessage(s.backend)
+		kind, message, err := r.next()
 		if err != nil {
 			return answer{}, err
 		}
@@ -74,9 +75,84 @@ func (s *session) hear(ready int) (answer, error) {
 			return answer{}, err
 		}
 		if ready--; ready == 0 {
-			return a, nil
+			return a, s.hearRest(&a, r)
 		}
 	}
+}
+
+// hearRest takes in what has come with the answer and is none: a server may tell of parameters and notifications at any time. It may also say farewell, which is no failure
+// of what it has answered; whoever comes next finds the connection closed.
+func (s *session) hearRest(a *answer, r *messageReader) error {
+	for len(r.data) > 0 {
+		kind, message, err := r.next()
+		if err != nil {
+			return err
+		}
+		if kind == wire.RespError {
+			return nil
+		}
+		if err := s.note(a, kind, message); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// messageReader cuts what a backend sends into messages. It reads as much as has come, so that an answer of many messages takes one call of the system.
+type messageReader struct {
+	backend *pool.Backend
+	buffer  []byte
+	data    []byte // what was read of it and not returned
+}
+
+// hearingBuffer is the size of the first buffer; a longer message gets a longer one.
+const hearingBuffer = 2 << 10
+
+// hearing returns a reader for one answer, with the session's buffer.
+func (s *session) hearing(backend *pool.Backend) *messageReader {
+	r := &s.answers
+	r.backend, r.data = backend, nil
+	if len(r.buffer) != hearingBuffer {
+		r.buffer = make([]byte, hearingBuffer)
+	}
+	return r
+}
+
+// next returns the next message, whole. It is valid until the next call.
+func (r *messageReader) next() (kind byte, message []byte, err error) {
+	for {
+		if len(r.data) >= wire.HeaderSize {
+			kind, size, err := wire.Frame(r.data)
+			if err != nil {
+				return 0, nil, err
+			}
+			if len(r.data) >= size {
+				message, r.data = r.data[:size], r.data[size:]
+				return kind, message, nil
+			}
+			if size > len(r.buffer) {
+				r.buffer = append(make([]byte, 0, size), r.data...)[:size]
+				r.data = r.buffer[:len(r.data)]
+			}
+		}
+		if err := r.fill(); err != nil {
+			return 0, nil, fmt.Errorf("read from shard %q: %w", r.backend.ShardName(), err)
+		}
+	}
+}
+
+// fill reads on behind what there is.
+func (r *messageReader) fill() error {
+	have := copy(r.buffer, r.data)
+	n, err := r.backend.Conn().Read(r.buffer[have:])
+	r.data = r.buffer[:have+n]
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
 }
 
 // readMessage reads one message, whole.

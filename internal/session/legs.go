@@ -229,6 +229,9 @@ func (s *session) maySpread(st *plan.Statement) *pgerr.Error {
 
 // isolation is the level of the transaction, or of the one that is about to begin.
 func (s *session) isolation() (string, *pgerr.Error) {
+	if s.tx.begin != "" && !s.saysIsolation() {
+		return s.defaultIsolation()
+	}
 	if s.mayAskInside() {
 		return s.askWord("SHOW transaction_isolation", s.askHere)
 	}
@@ -237,6 +240,13 @@ func (s *session) isolation() (string, *pgerr.Error) {
 	}
 	return s.defaultIsolation()
 }
+
+// saysIsolation says whether the transaction has said anything of its isolation. After its first query it cannot any more, so what a function says counts for nothing.
+func (s *session) saysIsolation() bool {
+	return mentionsIsolation(s.tx.begin) || slices.ContainsFunc(s.tx.script, func(l line) bool { return mentionsIsolation(l.sql) })
+}
+
+func mentionsIsolation(sql string) bool { return strings.Contains(strings.ToLower(sql), "isolation") }
 
 // defaultIsolation is the level of a transaction that does not say which.
 func (s *session) defaultIsolation() (string, *pgerr.Error) {

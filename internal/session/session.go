@@ -152,6 +152,7 @@ type session struct {
 	bindMessage     wire.Bind       // scratch
 	isAside         bool            // a question is asked that is no part of the client's transaction
 	hint            string          // the shard that a comment of the text names
+	answers         messageReader   // for answers to questions of the session's own
 	shardKey        string          // of cleave.shard_key; empty: not set
 	consistent      bool            // cleave.consistent_reads
 	firstConsistent bool            // that the session began with

@@ -69,6 +69,10 @@ func (s *session) flushSpread() error {
 	if last := s.ops[len(s.ops)-1].kind; last != opQuery && last != opSync {
 		s.ops = append(s.ops, op{kind: opSync, hidden: true})
 	}
+	if s.loading != nil {
+		s.setInterrupt(s.loading.cancel) // the client may ask for it as soon as it is told to send rows
+		defer s.setInterrupt(nil)
+	}
 	err := s.exchangeSpread(shards)
 	if err == nil {
 		err = s.runLoad(shards)
@@ -179,8 +183,6 @@ func (s *session) runLoad(shards []int) error {
 		return (&load{s: s}).abandon(waiting)
 	}
 	s.loaded = s.syncing && !s.endsWithQuery()
-	s.setInterrupt(s.loading.cancel) // the client may ask for it as soon as it is told to send rows
-	defer s.setInterrupt(nil)
 	if err := s.write(); err != nil {
 		return err
 	}
