@@ -40,6 +40,7 @@ const (
 	InvalidTextRepresentation = "22P02"
 	InvalidName               = "42602"
 	NotNullViolation          = "23502"
+	ForeignKeyViolation       = "23503"
 	InvalidTransactionState   = "25000"
 	ActiveTransaction         = "25001"
 	ReadOnlyTransaction       = "25006"

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/sqltext"
@@ -56,9 +57,6 @@ func (d *Definition) WriteSQL() string {
 
 // CopySettings make a transaction ready for rows that are copied from shard to shard: they are taken as they are, without triggers that
 // might change them, all of them, in a form that does not depend on what was set for the role or the database, however long it takes.
-var CopySettings = strings.Join([]string{
-	"SET LOCAL session_replication_role = replica", "SET LOCAL row_security = off", "SET LOCAL statement_timeout = 0",
-	"SET LOCAL idle_in_transaction_session_timeout = 0", "SET LOCAL intervalstyle = postgres", "SET LOCAL extra_float_digits = 1",
-	"SET LOCAL bytea_output = hex", "SET LOCAL lc_monetary = 'C'", "SET LOCAL xmloption = content", "SET LOCAL check_function_bodies = off",
-	"SET LOCAL default_tablespace = ''", "SET LOCAL default_toast_compression = pglz", "SET LOCAL default_table_access_method = heap",
-}, "; ")
+var CopySettings = "SET LOCAL " + strings.Join(slices.Concat(compareSettings, []string{
+	"session_replication_role = replica", "check_function_bodies = off", "default_tablespace = ''", "default_toast_compression = pglz", "default_table_access_method = heap",
+}), "; SET LOCAL ")

@@ -100,6 +100,7 @@ var steps = []step{
 	{"roll-outs", rolloutsNoted, append(tablesNamed("rollouts"), rolloutFunctions...)},
 	{"numbers of sharded tables", numbersOfShardedTables, numberObjects()},
 	{"transactions over several shards", commitsNoted, append(tablesNamed("commits", "sweeps"), commitFunctions...)},
+	{"copies of reference tables", copiesNoted, tablesNamed("copies", "copy_differences")},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step

@@ -33,6 +33,11 @@ type Health struct {
 	Synchronous bool
 	// Lost is of how many transactions over several shards something is known to be lost.
 	Lost int
+	// Timeline that a primary writes, 0 of a replica, and when the server was started.
+	Timeline int
+	Started  time.Time
+	// Copies are the findings about copies of reference tables that are kept here, if it is the home shard.
+	Copies []CopyFinding
 }
 
 // Ping takes a cheap look at an instance, a primary or a replica.
@@ -47,16 +52,21 @@ func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
 		       current_setting('max_prepared_transactions')::int,
 		       coalesce((SELECT extract(epoch FROM clock_timestamp() - min(prepared)) FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, 'cleave/')), 0)::float8,
 		       (SELECT count(*) FROM pg_stat_replication r WHERE NOT EXISTS (SELECT FROM pg_replication_slots l WHERE l.active_pid = r.pid AND l.slot_type = 'logical')),
-		       current_setting('synchronous_standby_names') <> ''`
+		       current_setting('synchronous_standby_names') <> '',
+		       CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END, pg_postmaster_start_time()`
 	var h Health
 	var lag *float64 // nothing has been replayed since the replica's start
 	var prepared float64
 	if err := conn.QueryRow(ctx, query, declarationPrefix).Scan(&h.ServerVersion, &h.MaxConnections, &h.ReservedConnections, &h.InRecovery, &h.Receiving, &lag, &h.DeclarationPrepared,
-		&h.MaxPrepared, &prepared, &h.Standbys, &h.Synchronous); err != nil {
+		&h.MaxPrepared, &prepared, &h.Standbys, &h.Synchronous, &h.Timeline, &h.Started); err != nil {
 		return Health{}, fmt.Errorf("ping: %w", err)
 	}
 	h.OldestPrepared = time.Duration(prepared * float64(time.Second))
 	if err := conn.QueryRow(ctx, "SELECT count(*) FROM cleave.commits WHERE lost IS NOT NULL").Scan(&h.Lost); err != nil && !notThere(err) {
+		return Health{}, fmt.Errorf("ping: %w", err)
+	}
+	var err error
+	if h.Copies, err = copyFindings(ctx, conn); err != nil && !notThere(err) {
 		return Health{}, fmt.Errorf("ping: %w", err)
 	}
 	if lag != nil {

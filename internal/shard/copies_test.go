@@ -1,0 +1,361 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// copies are two servers that have the same tables: the home shard, and the one whose copies are looked at.
+type copies struct{ home, copy *pgx.Conn }
+
+func newCopies(t *testing.T) copies {
+	t.Helper()
+	servers := pgtest.StartN(t, 2)
+	return copies{connect(t, specOf("s1", servers[0])), connect(t, specOf("s2", servers[1]))}
+}
+
+func (c copies) both(t *testing.T, sql string) {
+	t.Helper()
+	execute(t, c.home, sql)
+	execute(t, c.copy, sql)
+}
+
+// compare begins a comparison as the control plane does, and returns the buckets that differ.
+func (c copies) compare(t *testing.T, name string) (*Comparison, []int32) {
+	t.Helper()
+	for _, conn := range []*pgx.Conn{c.home, c.copy} {
+		execute(t, conn, CompareSettings)
+	}
+	definition := must[*Definition](t)(Describe(t.Context(), c.home, topology.TableName{Schema: "public", Name: name}))
+	comparison := must[*Comparison](t)(definition.Compared(t.Context(), c.home))
+	return comparison, c.differing(t, comparison)
+}
+
+func (c copies) differing(t *testing.T, comparison *Comparison) []int32 {
+	t.Helper()
+	return must[*Digest](t)(comparison.Digest(t.Context(), c.home)).Differing(must[*Digest](t)(comparison.Digest(t.Context(), c.copy)))
+}
+
+// mended is how a repair went.
+type mended struct {
+	difference Difference
+	carried    int64
+	err        error
+}
+
+// mend repairs tables in one transaction, and commits it if nothing is refused.
+func (c copies) mend(t *testing.T, names ...string) (results []mended) {
+	t.Helper()
+	ctx := t.Context()
+	results = make([]mended, len(names))
+	tx := must[pgx.Tx](t)(c.copy.Begin(ctx))
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	execute(t, c.copy, CopySettings)
+	repairs := make([]*CopyRepair, len(names))
+	for i, name := range names {
+		comparison, buckets := c.compare(t, name)
+		repairs[i] = must[*CopyRepair](t)(comparison.Repair(ctx, tx, i, buckets))
+		results[i].carried = c.carry(t, comparison.ReadSQL(buckets), repairs[i].WriteSQL())
+		results[i].difference = must[Difference](t)(repairs[i].Count(ctx))
+		if err := repairs[i].Mend(ctx); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	for i, r := range repairs {
+		if results[i].err = r.CheckReferences(ctx); results[i].err != nil {
+			return results
+		}
+		if left := c.differing(t, r.Comparison); len(left) > 0 {
+			t.Errorf("%s differs in %d buckets after the repair", names[i], len(left))
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func (c copies) carry(t *testing.T, read, write string) int64 {
+	t.Helper()
+	reader, writer := io.Pipe()
+	go func() {
+		_, err := c.home.PgConn().CopyTo(context.Background(), writer, read)
+		_ = writer.CloseWithError(err)
+	}()
+	tag, err := c.copy.PgConn().CopyFrom(t.Context(), reader, write)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tag.RowsAffected()
+}
+
+// expectEqual wants both to have the very same rows, by another way than comparing digests.
+func (c copies) expectEqual(t *testing.T, name string) {
+	t.Helper()
+	const query = "SELECT coalesce(array_agg(t::text ORDER BY t::text), '{}') FROM ONLY public.%s AS t"
+	want, got := one[[]string](t, c.home, fmt.Sprintf(query, name)), one[[]string](t, c.copy, fmt.Sprintf(query, name))
+	if !slices.Equal(want, got) {
+		t.Errorf("%s: the home shard has %q, the copy %q", name, want, got)
+	}
+}
+
+// everyType is a table with columns of many types, whose texts depend on what is set.
+const everyType = `
+	CREATE TYPE public.mood AS ENUM ('happy', 'sad');
+	CREATE TYPE public.place AS (street text, number int);
+	CREATE TABLE public.things (id bigint PRIMARY KEY, b bytea, f float8, r real, z timestamptz, d date, i interval, j json, jb jsonb, m money, u uuid, x xml, mood public.mood, place public.place,
+		ints int[], texts text[], moods public.mood[], n numeric, c char(5), v varchar(9), o regclass, span int4range, doubled bigint GENERATED ALWAYS AS (id * 2) STORED);
+	INSERT INTO public.things SELECT i, decode(to_hex(i + 4096), 'hex'), i / 3.0, i / 7.0, '2024-03-31 00:30Z'::timestamptz + i * '1.5 hours'::interval, '2024-01-01'::date + i::int,
+		i * '1 day 2.25 seconds'::interval, format('{"b": %s,  "a": [1, null]}', i)::json, format('{"b": %s, "a": [1, null]}', i)::jsonb, i * 1.25::numeric::money, gen_random_uuid(),
+		'<a>1</a>', 'happy', ROW('x, "y"', i::int)::public.place, ARRAY[i, NULL], ARRAY['NULL', NULL, '', 'a,b'], ARRAY['sad', NULL]::public.mood[], i::numeric / 8, 'ab', 'ab ', 'pg_class', int4range(1, i::int + 2)
+		FROM generate_series(1::bigint, 40) AS i;
+	INSERT INTO public.things (id) VALUES (100)`
+
+// TestEveryTypeOfColumn: values that are equal are taken for equal whatever is set for role and server, and every change of one is seen and repaired.
+func TestEveryTypeOfColumn(t *testing.T) {
+	c := newCopies(t)
+	execute(t, c.home, everyType)
+	execute(t, c.copy, strings.ReplaceAll(everyType, "INSERT INTO public.things SELECT", "CREATE TABLE public.other (); INSERT INTO public.things SELECT"))
+	execute(t, c.copy, "UPDATE public.things SET u = $1", "00000000-0000-4000-8000-000000000001") // random on both
+	execute(t, c.home, "UPDATE public.things SET u = $1", "00000000-0000-4000-8000-000000000001")
+	execute(t, c.copy, `SET timezone = 'Europe/Berlin'; SET datestyle = 'German'; SET intervalstyle = iso_8601; SET extra_float_digits = -5; SET bytea_output = escape;
+		SET lc_monetary = 'C'; SET quote_all_identifiers = on`)
+	execute(t, c.copy, "SET timezone = 'UTC'; SET datestyle = 'ISO, YMD'") // those two every connection of the control plane has
+	if _, buckets := c.compare(t, "things"); len(buckets) > 0 {
+		t.Fatalf("equal tables differ in %d buckets", len(buckets))
+	}
+	for _, change := range []string{
+		"b = '\\x00'", "b = NULL", "f = f + 1e-12", "f = '-0'", "f = 'NaN'", "r = r + 1e-6", "z = z + '1 microsecond'", "d = NULL", "i = i + '0.000001 seconds'", "j = '{\"b\": 1,\"a\": [1, null]}'",
+		"jb = '{}'", "jb = 'null'", "m = m + 0.01::money", "u = gen_random_uuid()", "x = '<a> 1</a>'", "mood = 'sad'", "place = ROW('x', NULL)", "place = NULL", "place = ROW(NULL, NULL)", "ints = '{}'", "ints = '[2:3]={1,NULL}'",
+		"texts = ARRAY[NULL, NULL, '', 'a,b']", "moods = NULL", "n = n + 0.00", "n = n * 1.000", "c = 'abc'", "v = 'ab'", "o = 'pg_type'", "span = 'empty'", "id = id + 1000", "id = -id, n = 3",
+	} {
+		execute(t, c.copy, "UPDATE public.things SET "+change+" WHERE id IN (7, 8)")
+		done := c.mend(t, "things")[0]
+		want := Difference{Changed: 2}
+		switch {
+		case strings.HasPrefix(change, "id"):
+			want = Difference{Missing: 2, Extra: 2}
+		case change == "n = n + 0.00": // 7/8 and 8/8 have a scale that is larger already
+			want = done.difference
+		}
+		if done.difference != want {
+			t.Errorf("%s: found %+v, want %+v", change, done.difference, want)
+		}
+		c.expectEqual(t, "things")
+	}
+}
+
+// TestRowsThatDiffer of a table with a key: missing, extra, changed, swapped, and columns that cannot be updated.
+func TestRowsThatDiffer(t *testing.T) {
+	c := newCopies(t)
+	c.both(t, `CREATE TABLE public.t (a int, b text, c text UNIQUE, n bigint GENERATED ALWAYS AS IDENTITY, dropped int, "ä b%" text, PRIMARY KEY (b, a));
+		INSERT INTO public.t (a, b, c) SELECT i, 'b' || i, 'c' || i FROM generate_series(1, 20) AS i;
+		CREATE TABLE public.u (a int PRIMARY KEY, c text UNIQUE DEFERRABLE, d int); INSERT INTO public.u SELECT i, 'c' || i, i FROM generate_series(1, 20) AS i;
+		CREATE TABLE public.v (a int PRIMARY KEY, c text UNIQUE); INSERT INTO public.v SELECT i, 'c' || i FROM generate_series(1, 20) AS i`)
+	// Columns are in another order there, and some were dropped.
+	execute(t, c.home, "ALTER TABLE public.t DROP dropped")
+	execute(t, c.copy, "ALTER TABLE public.t DROP c; ALTER TABLE public.t DROP dropped; ALTER TABLE public.t ADD c text UNIQUE; UPDATE public.t SET c = 'c' || a")
+	if _, buckets := c.compare(t, "t"); len(buckets) > 0 {
+		t.Fatalf("equal tables differ in %d buckets", len(buckets))
+	}
+	for _, damage := range []struct {
+		table, sql string
+		want       Difference
+	}{
+		{"t", "DELETE FROM public.t WHERE a <= 3", Difference{Missing: 3}},
+		{"t", "INSERT INTO public.t (a, b) VALUES (30, 'x'), (31, 'x')", Difference{Extra: 2}},
+		{"t", `UPDATE public.t SET "ä b%" = '' WHERE a = 4`, Difference{Changed: 1}},
+		{"t", "UPDATE public.t SET a = 44 WHERE a = 4", Difference{Missing: 1, Extra: 1}},
+		{"t", "DELETE FROM public.t", Difference{Missing: 20}},
+		{"v", "UPDATE public.v SET c = '' WHERE a = 1; UPDATE public.v SET c = 'c1' WHERE a = 2; UPDATE public.v SET c = 'c2' WHERE a = 1; DELETE FROM public.v WHERE a = 9", Difference{Changed: 2, Missing: 1}},
+		{"v", "DELETE FROM public.v WHERE a = 5; INSERT INTO public.v VALUES (50, 'c5')", Difference{Missing: 1, Extra: 1}},
+		{"u", "UPDATE public.u SET c = 'c' || 21 - a", Difference{Changed: 20}},
+		{"u", "UPDATE public.u SET d = NULL WHERE a = 2; DELETE FROM public.u WHERE a = 3; INSERT INTO public.u VALUES (33, 'c3', 3)", Difference{Missing: 1, Extra: 1, Changed: 1}},
+	} {
+		execute(t, c.copy, damage.sql)
+		if done := c.mend(t, damage.table)[0]; done.difference != damage.want {
+			t.Errorf("%s: found %+v, want %+v", damage.sql, done.difference, damage.want)
+		}
+		if _, buckets := c.compare(t, damage.table); len(buckets) > 0 {
+			t.Errorf("%s: %d buckets differ after the repair", damage.sql, len(buckets))
+		}
+		if damage.table != "t" { // whose columns have another order
+			c.expectEqual(t, damage.table)
+		}
+	}
+}
+
+// TestRowsWithoutAKey are a bag: each counts.
+func TestRowsWithoutAKey(t *testing.T) {
+	c := newCopies(t)
+	c.both(t, "CREATE TABLE public.t (a int, b text); INSERT INTO public.t VALUES (1, 'x'), (1, 'x'), (1, 'x'), (2, NULL), (2, NULL), (2, ''), (NULL, NULL)")
+	if _, buckets := c.compare(t, "t"); len(buckets) > 0 {
+		t.Fatal("equal tables differ")
+	}
+	for _, damage := range []struct {
+		sql  string
+		want Difference
+	}{
+		{"DELETE FROM public.t WHERE ctid = (SELECT min(ctid) FROM public.t WHERE a = 1)", Difference{Missing: 1}},
+		{"INSERT INTO public.t VALUES (1, 'x'), (2, NULL)", Difference{Extra: 2}},
+		{"UPDATE public.t SET b = '' WHERE b IS NULL", Difference{Missing: 3, Extra: 3}},
+		{"DELETE FROM public.t WHERE a = 1; INSERT INTO public.t VALUES (3, 'y'), (3, 'y'), (3, 'y')", Difference{Missing: 3, Extra: 3}},
+		{"TRUNCATE public.t", Difference{Missing: 7}},
+	} {
+		execute(t, c.copy, damage.sql)
+		if done := c.mend(t, "t")[0]; done.difference != damage.want {
+			t.Errorf("%s: found %+v, want %+v", damage.sql, done.difference, damage.want)
+		}
+		c.expectEqual(t, "t")
+	}
+}
+
+// TestNothingElseMoves: no trigger fires, whenever it would, and no row that refers to the table goes or changes.
+func TestNothingElseMoves(t *testing.T) {
+	c := newCopies(t)
+	c.both(t, `CREATE TABLE public.countries (code text PRIMARY KEY, name text, other text UNIQUE); INSERT INTO public.countries VALUES ('de', 'Germany', 'a'), ('fr', 'France', 'b'), ('it', 'Italy', 'c');
+		CREATE TABLE public.fired (by text);
+		CREATE FUNCTION public.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.fired VALUES (TG_NAME); RETURN NEW; END $$;
+		CREATE TRIGGER usual BEFORE INSERT OR UPDATE OR DELETE ON public.countries FOR EACH ROW EXECUTE FUNCTION public.fire();
+		CREATE TRIGGER "al ways" AFTER INSERT OR UPDATE OR DELETE ON public.countries FOR EACH ROW EXECUTE FUNCTION public.fire();
+		CREATE TRIGGER replica AFTER INSERT OR UPDATE OR DELETE ON public.countries FOR EACH STATEMENT EXECUTE FUNCTION public.fire();
+		ALTER TABLE public.countries ENABLE ALWAYS TRIGGER "al ways"; ALTER TABLE public.countries ENABLE REPLICA TRIGGER replica`)
+	execute(t, c.copy, `CREATE TABLE public.users (id int PRIMARY KEY, country text REFERENCES public.countries ON DELETE CASCADE ON UPDATE CASCADE, other text REFERENCES public.countries (other) ON DELETE SET NULL);
+		INSERT INTO public.users VALUES (1, 'de', 'a'), (2, 'fr', 'b'), (3, NULL, NULL);
+		SET session_replication_role = replica; DELETE FROM public.countries WHERE code = 'fr'; UPDATE public.countries SET name = 'x', other = 'z' WHERE code = 'de';
+		INSERT INTO public.countries VALUES ('xx', 'nowhere'); RESET session_replication_role; DELETE FROM public.fired`)
+	triggers := "SELECT string_agg(tgname::text || tgenabled::text, ' ' ORDER BY tgname) FROM pg_trigger WHERE tgrelid = 'public.countries'::regclass AND NOT tgisinternal"
+	before := one[string](t, c.copy, triggers)
+	if done := c.mend(t, "countries")[0]; done.err != nil || done.difference != (Difference{Missing: 1, Extra: 1, Changed: 1}) {
+		t.Fatalf("%+v", done)
+	}
+	c.expectEqual(t, "countries")
+	if n := one[int](t, c.copy, "SELECT count(*) FROM public.fired"); n > 0 {
+		t.Errorf("triggers fired %d times: %s", n, one[string](t, c.copy, "SELECT string_agg(by, ' ') FROM public.fired"))
+	}
+	if users := one[string](t, c.copy, "SELECT string_agg(u::text, ' ' ORDER BY id) FROM public.users u"); users != "(1,de,a) (2,fr,b) (3,,)" {
+		t.Errorf("users are %s", users)
+	}
+	if after := one[string](t, c.copy, triggers); after != before {
+		t.Errorf("triggers are %q, were %q", after, before)
+	}
+}
+
+// TestForeignKeysHoldAfterwards, or nothing is repaired.
+func TestForeignKeysHoldAfterwards(t *testing.T) {
+	c := newCopies(t)
+	c.both(t, `CREATE TABLE public.regions (id int PRIMARY KEY); INSERT INTO public.regions VALUES (1), (2);
+		CREATE TABLE public.countries (code text PRIMARY KEY, region int REFERENCES public.regions, parent text REFERENCES public.countries); INSERT INTO public.countries VALUES ('de', 1, NULL), ('by', 1, 'de')`)
+	execute(t, c.copy, "CREATE TABLE public.users (id int PRIMARY KEY, country text REFERENCES public.countries ON DELETE CASCADE)")
+	refused := func(name string, says ...string) {
+		t.Helper()
+		done := c.mend(t, name)[0]
+		var why *pgerr.Error
+		if !errors.As(done.err, &why) || why.Code != pgerr.ForeignKeyViolation {
+			t.Fatalf("%+v", done)
+		}
+		for _, word := range says {
+			if !strings.Contains(why.Message+why.Detail+why.Hint, word) {
+				t.Errorf("it says %+v, and not %q", why, word)
+			}
+		}
+	}
+	execute(t, c.copy, "INSERT INTO public.countries VALUES ('xx', NULL, NULL); INSERT INTO public.users VALUES (1, 'xx')")
+	refused("countries", "public.users", "1 rows", "users_country_fkey")
+	if n := one[int](t, c.copy, "SELECT count(*) FROM public.users JOIN public.countries ON code = country"); n != 1 {
+		t.Error("a repair that was refused has changed something")
+	}
+	execute(t, c.copy, "UPDATE public.users SET country = 'de'")
+	if done := c.mend(t, "countries")[0]; done.err != nil {
+		t.Error(done.err)
+	}
+	// A region that one table lacks and a country that refers to it: together, or the region first.
+	execute(t, c.home, "INSERT INTO public.regions VALUES (3); INSERT INTO public.countries VALUES ('it', 3, 'de')")
+	refused("countries", "public.regions", "countries_region_fkey")
+	for _, done := range c.mend(t, "countries", "regions") {
+		if done.err != nil || done.difference.Missing != 1 {
+			t.Errorf("%+v", done)
+		}
+	}
+	// The same the other way round: what is to go refers to what is to go.
+	execute(t, c.copy, "INSERT INTO public.regions VALUES (4); INSERT INTO public.countries VALUES ('yy', 4, 'yy')")
+	refused("regions", "public.countries")
+	for _, done := range c.mend(t, "regions", "countries") {
+		if done.err != nil || done.difference.Extra != 1 {
+			t.Errorf("%+v", done)
+		}
+	}
+	c.expectEqual(t, "regions")
+	c.expectEqual(t, "countries")
+}
+
+// TestFewRowsOfManyDiffer: only what is in their buckets is carried, and only they are touched; also where a table is read in many parts.
+func TestFewRowsOfManyDiffer(t *testing.T) {
+	usual := pagesAtOnce
+	pagesAtOnce = 50
+	t.Cleanup(func() { pagesAtOnce = usual })
+	c := newCopies(t)
+	c.both(t, "CREATE TABLE public.t (id int PRIMARY KEY, b text); INSERT INTO public.t SELECT i, repeat('x', i % 50) FROM generate_series(1, 100000) AS i; CREATE TABLE public.empty (a int)")
+	if _, buckets := c.compare(t, "empty"); len(buckets) > 0 {
+		t.Error("empty tables differ")
+	}
+	if _, buckets := c.compare(t, "t"); len(buckets) > 0 {
+		t.Fatal("equal tables differ")
+	}
+	execute(t, c.copy, "DELETE FROM public.t WHERE id = 5; UPDATE public.t SET b = 'y' WHERE id = 50000; INSERT INTO public.t VALUES (0, '')")
+	before := one[int64](t, c.copy, "SELECT pg_current_xact_id()::text::bigint")
+	done := c.mend(t, "t")[0]
+	if done.difference != (Difference{Missing: 1, Extra: 1, Changed: 1}) || done.carried == 0 || done.carried > 1000 {
+		t.Errorf("%+v", done)
+	}
+	if touched := one[int](t, c.copy, "SELECT count(*) FROM public.t WHERE xmin::text::bigint > $1", before); touched != 2 {
+		t.Errorf("%d rows were inserted or updated", touched)
+	}
+	c.expectEqual(t, "t")
+	// All of them.
+	execute(t, c.copy, "DELETE FROM public.t")
+	if done := c.mend(t, "t")[0]; done.difference != (Difference{Missing: 100000}) || done.carried != 100000 {
+		t.Errorf("%+v", done)
+	}
+}
+
+// TestWritingIsNoticed without reading the table.
+func TestWritingIsNoticed(t *testing.T) {
+	conn := connect(t, specOf("s1", pgtest.Start(t)))
+	if _, _, err := Install(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, conn, "CREATE TABLE public.t (id int PRIMARY KEY)")
+	state := func() string {
+		t.Helper()
+		execute(t, conn, "SELECT pg_stat_force_next_flush()")
+		return must[string](t)(CopyState(t.Context(), conn, "public.t"))
+	}
+	before := state()
+	if now := state(); before == "" || now != before {
+		t.Errorf("nobody wrote, and it was %q and is %q", before, now)
+	}
+	for _, sql := range []string{"INSERT INTO public.t VALUES (1), (2)", "UPDATE public.t SET id = 3 WHERE id = 1", "DELETE FROM public.t WHERE id = 3", "TRUNCATE public.t"} {
+		execute(t, conn, sql)
+		now := state()
+		if now == before {
+			t.Errorf("%s was not noticed: %s", sql, now)
+		}
+		before = now
+	}
+	execute(t, conn, "SET track_counts = off")
+	if now := must[string](t)(CopyState(t.Context(), conn, "public.t")); now != "" {
+		t.Errorf("nobody counts, and it is %q", now)
+	}
+}
