@@ -301,3 +301,37 @@ type RebuiltMap struct {
 	Map        topology.Document `json:"map"`
 	Findings   []Finding         `json:"findings"`
 }
+
+// CheckCopies asks for the copies of reference tables to be compared with the home shard's.
+type CheckCopies struct {
+	// Tables are names as in [TableKey]; none: all reference tables.
+	Tables []string `json:"tables,omitempty"`
+	// Repair makes copies that differ equal to the home shard's, unless that may have lost something itself.
+	Repair bool `json:"repair,omitempty"`
+	// Force repairs all the same.
+	Force bool `json:"force,omitempty"`
+}
+
+// CopiesChecked is what a comparison of copies has found.
+type CopiesChecked struct {
+	// Tables that were compared.
+	Tables []string `json:"tables"`
+	// Differences that there are, or were before they were repaired.
+	Differences []CopyDifference `json:"differences"`
+	// Findings are about copies that could not be compared.
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// CopyDifference is by how many rows a shard's copy of a reference table differs from the home shard's.
+type CopyDifference struct {
+	Table string `json:"table"`
+	Shard string `json:"shard"`
+	// Missing rows the copy lacks, Extra ones it alone has, and Changed ones have the same primary key and are not the same.
+	Missing int64 `json:"missing"`
+	Extra   int64 `json:"extra"`
+	Changed int64 `json:"changed"`
+	// Repaired: the copy is equal now.
+	Repaired bool `json:"repaired"`
+	// Reason says why it was not repaired, if it was to be.
+	Reason string `json:"reason,omitempty"`
+}

@@ -36,6 +36,8 @@ type Config struct {
 	HealthTimeout time.Duration
 	// MendInterval is how long the leader lets go by from one look at the guards of tables to the next. Default: 1 minute.
 	MendInterval time.Duration
+	// CompareInterval is how long the leader lets go by from one look at the copies of a reference table to the next. Default: 10 minutes.
+	CompareInterval time.Duration
 	// RouterPatience is how long declaring a table waits for the routers to hear of it. Default: 5 seconds.
 	RouterPatience time.Duration
 	// Router is the ID of this process's record, in whose name its leader takes holds over. Default: none, and holds of dead
@@ -68,6 +70,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MendInterval == 0 {
 		c.MendInterval = time.Minute
+	}
+	if c.CompareInterval == 0 {
+		c.CompareInterval = 10 * time.Minute
 	}
 	if c.HoldGrace == 0 {
 		c.HoldGrace = 5 * time.Second

@@ -25,7 +25,10 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	comparePauses = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
+	goleak.VerifyTestMain(m)
+}
 
 // process is one process of a cluster, as a test runs it.
 type process struct {

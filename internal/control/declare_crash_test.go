@@ -13,9 +13,14 @@ import (
 )
 
 // startRouter is startProcess for one that is a router: it holds tables, and applies what others hold.
-func startRouter(t *testing.T, endpoints []string, id string) *process {
+func startRouter(t *testing.T, endpoints []string, id string, changes ...func(*Config)) *process {
 	t.Helper()
-	p := startProcess(t, endpoints, func(c *Config) { c.Router, c.HoldGrace, c.MendInterval = id, time.Nanosecond, time.Hour })
+	p := startProcess(t, endpoints, func(c *Config) {
+		c.Router, c.HoldGrace, c.MendInterval = id, time.Nanosecond, time.Hour
+		for _, change := range changes {
+			change(c)
+		}
+	})
 	registration := registerRouter(t, p.store, id)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -106,12 +106,19 @@ func (d *declaration) connectTo(ctx context.Context, spec topology.ShardSpec) (s
 		return nil, pgerr.New(pgerr.ConnectionFailure, "tables cannot be declared while shard %q is away", spec.Name).
 			WithDetail("%v", err).WithHint("Every shard takes part, so all of them must be there.")
 	}
-	_, err = conn.Exec(ctx, "SELECT set_config('application_name', $1, false), (SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout'))", applicationOf(d.id))
-	if err != nil {
-		closeQuietly(conn)
+	if err := d.nameConnection(ctx, conn); err != nil {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// nameConnection gives a connection the declaration's name, and closes it if that fails.
+func (d *declaration) nameConnection(ctx context.Context, conn session) error {
+	_, err := conn.Exec(ctx, "SELECT set_config('application_name', $1, false), (SELECT count(set_config(name, '0', false)) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout'))", applicationOf(d.id))
+	if err != nil {
+		closeQuietly(conn)
+	}
+	return err
 }
 
 // applicationOf names the connections of a declaration by its hold.

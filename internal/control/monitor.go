@@ -3,6 +3,8 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +31,7 @@ type instance struct {
 	health  shard.Health
 	looked  time.Time
 	seen    uint64 // the round in which it was last in the map
+	returns uint64 // how often it has answered again
 }
 
 func newMonitor(config Config) *monitor {
@@ -144,6 +147,7 @@ func (m *monitor) ask(ctx context.Context, one *instance, spec topology.ShardSpe
 		return
 	}
 	if one.up {
+		one.returns++
 		m.config.Logger.Info("shard answers again", "shard", spec.Name, "address", address)
 	} else {
 		m.config.Logger.Warn("shard does not answer", "shard", spec.Name, "address", address, "error", err)
@@ -186,6 +190,57 @@ func (m *monitor) isBehind(spec topology.ShardSpec, version uint64) bool {
 	defer m.mu.Unlock()
 	one := m.instances[instanceKey(spec, spec.Primary.Address)]
 	return one != nil && one.up && one.health.MapVersion < version
+}
+
+// servers tells which servers the primaries of all shards are, and whether the home shard answers: it changes when one is another, was started anew, was promoted, or
+// was away.
+func (m *monitor) servers(current *topology.Map) (servers string, up bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var b strings.Builder
+	for s := range current.Shards() {
+		spec := s.Spec()
+		one := m.instances[instanceKey(spec, spec.Primary.Address)]
+		if one == nil || one.looked.IsZero() {
+			return "", false
+		}
+		if s == current.Home() {
+			up = one.up
+		}
+		fmt.Fprintf(&b, "%s %s %d %d %d\n", spec.Name, spec.Primary.Address, one.health.Timeline, one.health.Started.UnixMicro(), one.returns)
+	}
+	return b.String(), up
+}
+
+// copyFindings are what the home shard keeps of copies of reference tables, as far as the map has the tables and the shards still.
+func (m *monitor) copyFindings(current *topology.Map) []shard.CopyFinding {
+	home := current.Home()
+	if home == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := m.instances[instanceKey(home.Spec(), home.Spec().Primary.Address)]
+	if one == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(one.health.Copies), func(f shard.CopyFinding) bool {
+		name, err := topology.ParseTableName(f.Table)
+		if err != nil || current.Shard(f.Shard) == nil {
+			return true
+		}
+		t := current.Table(name.Schema, name.Name)
+		return t == nil || t.Kind() != topology.Reference
+	})
+}
+
+// differingCopies are those that are known to differ, as table and shard.
+func (m *monitor) differingCopies(current *topology.Map) map[string]bool {
+	differing := map[string]bool{}
+	for _, f := range m.copyFindings(current) {
+		differing[f.Table+" "+f.Shard] = f.Difference != nil
+	}
+	return differing
 }
 
 // hasPrepared says whether a declaration of tables has left, or has just now, a prepared transaction on a shard that answers.

@@ -56,6 +56,11 @@ func (c *Cluster) Snapshot() api.Status {
 	for _, s := range status.Shards {
 		status.Findings = append(status.Findings, shardFindings(s, status.MapVersion)...)
 	}
+	if m := c.config.Follower.Map(); m != nil {
+		for _, f := range c.monitor.copyFindings(m) {
+			status.Findings = append(status.Findings, copyFinding(f))
+		}
+	}
 	return status
 }
 

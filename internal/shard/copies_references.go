@@ -40,9 +40,9 @@ const foreignKeysQuery = `
 	WHERE f.contype = 'f' AND f.conparentid = 0 AND (f.conrelid = $1::text::regclass OR f.confrelid = $1::text::regclass)
 	ORDER BY fn.nspname, fc.relname, f.conname`
 
-// CheckReferences is for the end of a repair, when all tables of the transaction are mended. It refuses one after which a foreign key would not hold that
+// checkReferences is for the end of a repair, when all tables of the transaction are mended. It refuses one after which a foreign key would not hold that
 // does now: PostgreSQL does not look while rows are carried.
-func (r *CopyRepair) CheckReferences(ctx context.Context) error {
+func (r *CopyRepair) checkReferences(ctx context.Context) error {
 	rows, err := r.tx.Query(ctx, foreignKeysQuery, r.Definition.Table.String())
 	if err != nil {
 		return err

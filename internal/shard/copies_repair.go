@@ -78,7 +78,7 @@ func (r *CopyRepair) WriteSQL() string {
 
 // Count finds the rows that differ, when the right ones have been written. Rows are told apart by their text, equal ones by counting them; a row that is
 // here and one that should be are two forms of one if they have the same key.
-func (r *CopyRepair) Count(ctx context.Context) (Difference, error) {
+func (r *CopyRepair) Count(ctx context.Context) error {
 	key := "NULL::text"
 	if len(r.key) > 0 {
 		key = textOf(r.key)
@@ -92,18 +92,49 @@ func (r *CopyRepair) Count(ctx context.Context) (Difference, error) {
 		SELECT a.place AS here, b.place AS there FROM only_here AS a FULL JOIN only_there AS b ON a.key = b.key`,
 		r.temporary("differing"), key, r.rowText(), r.Definition.Table, r.inBuckets(r.buckets), r.temporary("right"))
 	if _, err := r.tx.Exec(ctx, find); err != nil {
-		return Difference{}, fmt.Errorf("find the rows of table %s that differ: %w", r.Definition.Table, err)
+		return fmt.Errorf("find the rows of table %s that differ: %w", r.Definition.Table, err)
 	}
 	count := fmt.Sprintf("SELECT count(*) FILTER (WHERE here IS NULL), count(*) FILTER (WHERE there IS NULL), count(*) FILTER (WHERE here IS NOT NULL AND there IS NOT NULL) FROM %s", r.temporary("differing"))
 	d := &r.difference
 	if err := r.tx.QueryRow(ctx, count).Scan(&d.Missing, &d.Extra, &d.Changed); err != nil {
-		return Difference{}, fmt.Errorf("count the rows of table %s that differ: %w", r.Definition.Table, err)
+		return fmt.Errorf("count the rows of table %s that differ: %w", r.Definition.Table, err)
 	}
-	return *d, nil
+	return nil
 }
 
-// Mend changes the rows that were counted, and no others. No trigger fires, not even those that fire where rows are replicated, and so no foreign key acts.
-func (r *CopyRepair) Mend(ctx context.Context) error {
+// Difference is what was counted.
+func (r *CopyRepair) Difference() Difference { return r.difference }
+
+// MendCopies mends several tables in one transaction, if foreign keys hold afterwards and each is then equal to what the other shard has. Otherwise it
+// returns why not, and nothing has changed.
+func MendCopies(ctx context.Context, tx pgx.Tx, repairs []*CopyRepair, right func(*CopyRepair) *Digest) error {
+	return pgx.BeginFunc(ctx, tx, func(point pgx.Tx) error {
+		inner := make([]CopyRepair, len(repairs))
+		for i, r := range repairs {
+			inner[i] = *r
+			inner[i].tx = point
+			if err := inner[i].mend(ctx); err != nil {
+				return err
+			}
+		}
+		for i := range inner {
+			if err := inner[i].checkReferences(ctx); err != nil {
+				return err
+			}
+			now, err := inner[i].Digest(ctx, point)
+			if err != nil {
+				return err
+			}
+			if left := now.Differing(right(repairs[i])); len(left) > 0 {
+				return fmt.Errorf("table %s still differs after it was repaired", inner[i].Definition.Table)
+			}
+		}
+		return nil
+	})
+}
+
+// mend changes the rows that were counted, and no others. No trigger fires, not even those that fire where rows are replicated, and so no foreign key acts.
+func (r *CopyRepair) mend(ctx context.Context) error {
 	for _, part := range []func(context.Context) error{r.silence, r.keepOld, r.deleteExtra, r.updateChanged, r.insertMissing, r.unsilence} {
 		if err := part(ctx); err != nil {
 			return fmt.Errorf("repair table %s: %w", r.Definition.Table, err)
