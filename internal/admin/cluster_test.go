@@ -172,6 +172,7 @@ func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 	rollOut(t, client)
 	resolveTransaction(t, client, home)
 	must[api.TablesChanged](t, "reference")(client.DeclareTables(t.Context(), api.DeclareTables{Kind: topology.Reference, Tables: []api.TableKey{{Name: "currencies"}}}))
+	checkCopies(t, client)
 	back := must[api.TablesChanged](t, "undistribute")(client.UndistributeTables(t.Context(), api.UndistributeTables{Tables: []string{"currencies"}}))
 	if table := back.Tables[0]; table.Kind != topology.Single || table.Shard != "one" {
 		t.Errorf("undistributed %+v", back)
@@ -200,6 +201,21 @@ func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 			t.Errorf("declare %+v: SQLSTATE %q, want %q", c.request, answered.SQLState, c.state)
 		}
 	}
+}
+
+// checkCopies compares the copies of a table, and of tables that are none.
+func checkCopies(t *testing.T, client *api.Client) {
+	t.Helper()
+	checked := must[api.CopiesChecked](t, "check copies")(client.CheckCopies(t.Context(), api.CheckCopies{Tables: []string{"currencies"}, Repair: true}))
+	if !slices.Equal(checked.Tables, []string{"public.currencies"}) || len(checked.Differences)+len(checked.Findings) > 0 {
+		t.Errorf("checked %+v", checked)
+	}
+	_, err := client.CheckCopies(t.Context(), api.CheckCopies{Tables: []string{"accounts"}})
+	refusedWith(t, "copies of a sharded table", api.CodeConflict, err)
+	_, err = client.CheckCopies(t.Context(), api.CheckCopies{Tables: []string{`"Odd`}})
+	refusedWith(t, "copies of nonsense", api.CodeInvalid, err)
+	_, err = client.CheckCopies(t.Context(), api.CheckCopies{Force: true})
+	refusedWith(t, "force without a repair", api.CodeInvalid, err)
 }
 
 // TestALifeOfACluster takes every operation of the API through a real cluster with real servers. Every request and answer

@@ -365,15 +365,44 @@ func (s *Server) undistributeTables(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	names := make([]topology.TableName, len(request.Tables))
-	for i, text := range request.Tables {
-		if names[i], err = topology.ParseTableName(text); err != nil {
-			return invalid(err.Error())
-		}
+	names, err := tableNames(request.Tables)
+	if err != nil {
+		return err
 	}
 	changed, err := s.config.Cluster.UndistributeTables(r.Context(), control.TablesRequest{Tables: names})
 	if err != nil {
 		return err
 	}
 	return reply(w, http.StatusOK, changed)
+}
+
+func tableNames(texts []string) ([]topology.TableName, error) {
+	names := make([]topology.TableName, len(texts))
+	for i, text := range texts {
+		var err error
+		if names[i], err = topology.ParseTableName(text); err != nil {
+			return nil, invalid(err.Error())
+		}
+	}
+	return names, nil
+}
+
+// checkCopies is asked by an operator, who may do it to any table.
+func (s *Server) checkCopies(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.CheckCopies](r)
+	if err != nil {
+		return err
+	}
+	names, err := tableNames(request.Tables)
+	if err != nil {
+		return err
+	}
+	if request.Force && !request.Repair {
+		return invalid("force is for a repair, and none is asked for")
+	}
+	checked, err := s.config.Cluster.CheckCopies(r.Context(), control.CopiesRequest{Tables: names, Repair: request.Repair, Force: request.Force})
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, checked)
 }

@@ -108,6 +108,10 @@ func (f failing) UndistributeTables(context.Context, control.TablesRequest) (api
 	return api.TablesChanged{}, f.err
 }
 
+func (f failing) CheckCopies(context.Context, control.CopiesRequest) (api.CopiesChecked, error) {
+	return api.CopiesChecked{}, f.err
+}
+
 var errBroken = errors.New("it is broken")
 
 // newServer makes a server whose log goes nowhere unless the test gave it a place.

@@ -21,7 +21,7 @@ type route struct {
 // carriesRows says whether the operation copies tables from shard to shard, or changes them with all of their rows.
 func (r route) carriesRows() bool {
 	return r.method == http.MethodPost &&
-		(slices.Contains([]string{"/v1/tables", "/v1/tables/undistribute", "/v1/shards"}, r.path) || strings.HasPrefix(r.path, "/v1/schema/rollouts/"))
+		(slices.Contains([]string{"/v1/tables", "/v1/tables/undistribute", "/v1/tables/check-copies", "/v1/shards"}, r.path) || strings.HasPrefix(r.path, "/v1/schema/rollouts/"))
 }
 
 const (
@@ -66,6 +66,7 @@ func routes() []route {
 		{http.MethodGet, "/v1/tables", false, 0, (*Server).getTables},
 		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTables},
 		{http.MethodPost, "/v1/tables/undistribute", false, bodyLimit, (*Server).undistributeTables},
+		{http.MethodPost, "/v1/tables/check-copies", false, bodyLimit, (*Server).checkCopies},
 	}
 }
 

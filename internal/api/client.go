@@ -195,6 +195,11 @@ func (c *Client) UndistributeTables(ctx context.Context, request UndistributeTab
 	return send[TablesChanged](ctx, c, http.MethodPost, "/v1/tables/undistribute", request)
 }
 
+// CheckCopies compares the copies of reference tables, and repairs them.
+func (c *Client) CheckCopies(ctx context.Context, request CheckCopies) (CopiesChecked, error) {
+	return send[CopiesChecked](ctx, c, http.MethodPost, "/v1/tables/check-copies", request)
+}
+
 func get[T any](ctx context.Context, c *Client, path string) (T, error) {
 	return sendBytes[T](ctx, c, http.MethodGet, path, nil)
 }

@@ -25,7 +25,7 @@ func LostBy(ctx context.Context, config Config, shard *topology.Shard) (int, err
 	if decider == nil {
 		return 0, fmt.Errorf("shard %q is not in the map", shard.Name())
 	}
-	lost := 0
+	lost := map[string]bool{}
 	for _, number := range slices.Sorted(maps.Keys(looks)) {
 		look := looks[number]
 		if look.conn == nil {
@@ -34,33 +34,33 @@ func LostBy(ctx context.Context, config Config, shard *topology.Shard) (int, err
 		if look == decider {
 			continue
 		}
-		count, err := look.lostBy(ctx, decider)
-		if err != nil {
+		if err := look.lostBy(ctx, decider, lost); err != nil {
 			return 0, fmt.Errorf("ask shard %q which transactions shard %q has lost: %w", look.shard.Name(), shard.Name(), err)
 		}
-		lost += count
 	}
-	return lost, nil
+	return len(lost), nil
 }
 
-// lostBy counts the marks of one shard whose decision another has lost. What is marked is read before the decisions are: those come first, and
+// lostBy adds the marks of one shard whose decision another has lost. What is marked is read before the decisions are: those come first, and
 // go last.
-func (l *looked) lostBy(ctx context.Context, decider *looked) (int, error) {
+func (l *looked) lostBy(ctx context.Context, decider *looked, lost map[string]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
 	number := decider.shard.Number()
-	lost, marks, known, still := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	marks, known := map[string]bool{}, map[string]bool{}
 	if err := collect(ctx, l.conn, lost, "SELECT gid FROM cleave.commits WHERE $1 = ANY (lost)", number); err != nil {
-		return 0, err
+		return err
 	}
 	if err := collect(ctx, l.conn, marks, "SELECT gid FROM cleave.commits WHERE decision = 'commit' AND lost IS NULL AND split_part(gid, '/', 3) = $1", strconv.Itoa(number)); err != nil {
-		return 0, err
+		return err
 	}
 	asked := slices.Collect(maps.Keys(marks))
-	if err := collect(ctx, decider.conn, known, "SELECT gid FROM cleave.commits WHERE gid = ANY ($1) AND decision = 'commit'", asked); err != nil {
-		return 0, err
+	if err := collect(ctx, decider.conn, known, "SELECT gid FROM cleave.commits WHERE gid = ANY ($1) AND decides AND decision = 'commit'", asked); err != nil {
+		return err
 	}
 	unknown := slices.DeleteFunc(asked, func(gid string) bool { return known[gid] })
-	err := collect(ctx, l.conn, still, "SELECT gid FROM cleave.commits WHERE gid = ANY ($1)", unknown) // a clean-up may have been under way
-	return len(lost) + len(still), err
+	if len(unknown) == 0 {
+		return nil
+	}
+	return collect(ctx, l.conn, lost, "SELECT gid FROM cleave.commits WHERE gid = ANY ($1)", unknown) // unless a clean-up was under way
 }

@@ -147,3 +147,35 @@ func TestSettled(t *testing.T) {
 		t.Error("one that is away can be let go, unless another one cannot be asked")
 	}
 }
+
+// TestLostByAShard: what it has decided and knows nothing of any more, as soon as that is so, and what is marked.
+func TestLostByAShard(t *testing.T) {
+	w := newWorld(t, 3)
+	lost := func(number, want int) {
+		t.Helper()
+		if got, err := LostBy(t.Context(), w.config(), w.m.ShardByNumber(number)); err != nil || got != want {
+			t.Errorf("shard %d has lost %d, %v; want %d", number, got, err, want)
+		}
+	}
+	tr := w.begin(t, 1, 1, 2, 3).prepare(t, 2, 3).decide(t).finish(t, 2)
+	w.begin(t, 2, 2, 3).prepare(t, 3).decide(t).finish(t, 3)
+	lost(1, 0)
+	execute(t, w.conns[0], "DELETE FROM cleave.commits")
+	lost(1, 1)
+	lost(2, 0)
+	tr.finish(t, 3)
+	lost(1, 1)
+	set(t, &retention, 0)
+	w.sweep(t)
+	if n := one[int](t, w.conns[1], "SELECT count(*) FROM cleave.commits WHERE lost = '{1}'"); n != 1 {
+		t.Errorf("%d rows are marked", n)
+	}
+	lost(1, 1)
+	lost(2, 0)
+	if err := w.servers[2].Crash(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LostBy(t.Context(), w.config(), w.m.ShardByNumber(1)); err == nil {
+		t.Error("a shard is away, and nobody minds")
+	}
+}
