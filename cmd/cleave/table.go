@@ -25,12 +25,13 @@ rows go along. 'cleave table undistribute' is the way back.`,
 		Example: `  cleave table list
   cleave table shard orders user_id
   cleave table reference countries
+  cleave table check-copies
   cleave table undistribute orders`,
 		Args: cobra.ArbitraryArgs,
 		RunE: helpOrUnknown,
 	}
 	c.flags(cmd)
-	cmd.AddCommand(newTableList(&c), newTableShard(&c), newTableReference(&c), newTableUndistribute(&c))
+	cmd.AddCommand(newTableList(&c), newTableShard(&c), newTableReference(&c), newTableUndistribute(&c), newTableCheckCopies(&c))
 	return cmd
 }
 
@@ -188,6 +189,70 @@ rows. Tables that refer to each other by foreign keys go back together.`,
 			})
 		},
 	}
+}
+
+func newTableCheckCopies(c *connection) *cobra.Command {
+	var request api.CheckCopies
+	var out output
+	cmd := &cobra.Command{
+		Use:   "check-copies [NAME…]",
+		Short: "Compare the copies of reference tables on all shards, and repair them",
+		Long: `Compare the copies of reference tables, of all or of those named, with the home shard's. Writes go on
+meanwhile; statements on a table wait only if its copies seem to differ, for as long as it takes to be
+certain. Exit code 1 means that a copy differs, or could not be compared.
+
+With --repair, rows that differ are made equal to the home shard's, one transaction on each shard. That is
+refused while the home shard may have lost something itself: it has lost transactions, or was promoted or
+restored since the copies were last found equal. Look at the rows on both; --force repairs all the same.
+
+The leader does this by itself every ten minutes, and when a shard was away.`,
+		Example: "  cleave table check-copies\n  cleave table check-copies countries --repair",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			if request.Force && !request.Repair {
+				return wrongInputf("--force is for a repair: write --repair too")
+			}
+			request.Tables = args
+			checked, err := ask(cmd, c, "comparing the copies", func(ctx context.Context, client *api.Client) (api.CopiesChecked, error) { return client.CheckCopies(ctx, request) })
+			if err != nil {
+				return err
+			}
+			return reportCopies(cmd, out, checked)
+		},
+	}
+	out.flags(cmd, formatTable, formatJSON)
+	cmd.Flags().BoolVar(&request.Repair, "repair", false, "make copies that differ equal to the home shard's")
+	cmd.Flags().BoolVar(&request.Force, "force", false, "repair even if the home shard may have lost something itself")
+	return cmd
+}
+
+// reportCopies prints what differs, and fails if something still does.
+func reportCopies(cmd *cobra.Command, out output, checked api.CopiesChecked) error {
+	warn(cmd, checked.Findings)
+	err := out.write(cmd, func(w io.Writer) error {
+		if out.format == formatJSON {
+			return printJSON(w, checked)
+		}
+		for _, d := range checked.Differences {
+			if _, err := fmt.Fprintln(w, d); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprintf(w, "Reference tables compared: %d.\n", len(checked.Tables))
+		return err
+	})
+	wrong := len(checked.Findings)
+	for _, d := range checked.Differences {
+		if !d.Repaired {
+			wrong++
+		}
+	}
+	if err == nil && wrong > 0 {
+		return fmt.Errorf("copies that differ or could not be compared: %d", wrong)
+	}
+	return err
 }
 
 func declareTables(cmd *cobra.Command, c *connection, request api.DeclareTables) error {

@@ -6,6 +6,7 @@
 package api
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/topology"
@@ -334,4 +335,16 @@ type CopyDifference struct {
 	Repaired bool `json:"repaired"`
 	// Reason says why it was not repaired, if it was to be.
 	Reason string `json:"reason,omitempty"`
+}
+
+// String says it to people.
+func (d CopyDifference) String() string {
+	text := fmt.Sprintf("%s on shard %s: rows missing %d, too many %d, different %d", d.Table, d.Shard, d.Missing, d.Extra, d.Changed)
+	switch {
+	case d.Repaired:
+		text += ", repaired"
+	case d.Reason != "":
+		text += ", not repaired: " + d.Reason
+	}
+	return text
 }

@@ -14,7 +14,7 @@ import (
 var (
 	ownViews     = []string{"keyspaces", "pins", "pools", "ranges", "rollouts", "routers", "sagas", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables", "transactions"}
 	ownFunctions = []string{
-		"create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "resolve_transaction", "rollout_begin", "rollout_finish", "rollout_next",
+		"check_reference_table", "create_distributed_table", "create_reference_table", "reference_table", "reference_tables", "repair_reference_table", "resolve_transaction", "rollout_begin", "rollout_finish", "rollout_next",
 		"rollout_undo", "shard_local_function", "shard_of", "shard_table", "shard_tables", "transaction_outcome", "undistribute_table", "version",
 	}
 )
@@ -23,6 +23,11 @@ var (
 var changesMap = map[string]bool{
 	"create_distributed_table": true, "create_reference_table": true, "reference_table": true, "reference_tables": true, "shard_table": true,
 	"shard_tables": true, "undistribute_table": true, "shard_local_function": true, "rollout_begin": true, "rollout_finish": true, "rollout_next": true, "rollout_undo": true,
+}
+
+// runsAlone says whether a function of the router has to be called by itself: it changes the cluster, or keeps everybody from tables for a while.
+func runsAlone(name string) bool {
+	return changesMap[name] || name == "check_reference_table" || name == "repair_reference_table"
 }
 
 // unqualifiedOwn are those that are known by their name alone, if no function of the database has it.
@@ -61,13 +66,13 @@ func (v *survey) ownView(r *resolved) {
 // ownCall notes that a function of the router is called.
 func (v *survey) ownCall(c facts.Call) {
 	v.needsHome("function cleave." + c.Name)
-	v.changes = v.changes || changesMap[c.Name]
+	v.changes = v.changes || runsAlone(c.Name)
 	inside := slices.ContainsFunc(v.out.Virtual, func(other Virtual) bool { return other.Start <= c.Start && c.Start < other.End })
 	switch {
 	case !slices.Contains(ownFunctions, c.Name):
 		v.out.refuse("unknown-router-function", pgerr.New(pgerr.UndefinedFunction, "function cleave.%s does not exist", c.Name).
 			WithHint("The functions of the router are cleave.%s.", strings.Join(ownFunctions, ", cleave.")))
-	case changesMap[c.Name] && (c.Place != facts.Alone || v.p.inside):
+	case runsAlone(c.Name) && (c.Place != facts.Alone || v.p.inside):
 		v.out.refuse("router-function-alone", pgerr.New(pgerr.FeatureNotSupported, "function cleave.%s is not supported in this place", c.Name).
 			WithDetail("It changes the cluster, and the statement may run it later, several times or not at all.").
 			WithHint("Call it by itself: SELECT cleave.%s(…).", c.Name))

@@ -45,14 +45,16 @@ func init() { //nolint:gochecknoinits // they refer to each other by the map
 	functions = map[string]function{
 		"shard_table": shardTable, "shard_tables": shardTables, "create_distributed_table": distribute,
 		"reference_table": reference, "reference_tables": reference, "create_reference_table": reference,
-		"undistribute_table":  {parameters: []string{"table_name"}, least: 1, run: undistributeTables},
-		"rollout_begin":       {parameters: []string{"name", "change", "undo", "shards"}, least: 2, run: beginRollout},
-		"rollout_next":        {parameters: []string{"name", "shard"}, least: 1, run: stepRollout((*control.Cluster).NextRollout)},
-		"rollout_finish":      {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).FinishRollout)},
-		"rollout_undo":        {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).UndoRollout)},
-		"transaction_outcome": {parameters: []string{"id"}, least: 1, run: transactionOutcome},
-		"resolve_transaction": {parameters: []string{"id", "how"}, least: 2, run: resolveTransaction},
-		"shard_of":            {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
+		"check_reference_table":  {parameters: []string{"table_name"}, least: 1, run: checkCopies},
+		"repair_reference_table": {parameters: []string{"table_name", "force"}, least: 1, run: checkCopies},
+		"undistribute_table":     {parameters: []string{"table_name"}, least: 1, run: undistributeTables},
+		"rollout_begin":          {parameters: []string{"name", "change", "undo", "shards"}, least: 2, run: beginRollout},
+		"rollout_next":           {parameters: []string{"name", "shard"}, least: 1, run: stepRollout((*control.Cluster).NextRollout)},
+		"rollout_finish":         {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).FinishRollout)},
+		"rollout_undo":           {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).UndoRollout)},
+		"transaction_outcome":    {parameters: []string{"id"}, least: 1, run: transactionOutcome},
+		"resolve_transaction":    {parameters: []string{"id", "how"}, least: 2, run: resolveTransaction},
+		"shard_of":               {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
 		"version": {run: func(_ context.Context, s *Schema, _ session.Call, _ map[string]*string, _ []*string) (string, error) {
 			return "Cleave " + s.config.Version, nil
 		}},
@@ -255,6 +257,46 @@ func undistributeTables(ctx context.Context, s *Schema, call session.Call, argum
 	}
 	tellFindings(call, changed)
 	return namesOf(changed) + " on the home shard alone", nil
+}
+
+// checkCopies compares the copies of reference tables; by its other name it repairs them.
+func checkCopies(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	request := control.CopiesRequest{Role: call.Role, Repair: call.Function == "repair_reference_table"}
+	switch force := text(arguments, "force"); force {
+	case "true", "on", "t":
+		request.Force = true
+	case "", "false", "off", "f":
+	default:
+		return "", pgerr.New(pgerr.InvalidParameterValue, "force => '%s' is neither true nor false", force)
+	}
+	var err error
+	if request.Tables, err = s.tableNames(ctx, text(arguments, "table_name"), call.SearchPath); err != nil {
+		return "", err
+	}
+	checked, err := s.config.Cluster.CheckCopies(ctx, request)
+	if err != nil {
+		return "", err
+	}
+	return describeCopies(checked), nil
+}
+
+// describeCopies says of each table what was found.
+func describeCopies(checked api.CopiesChecked) string {
+	var sentences []string
+	odd := map[string]bool{}
+	for _, d := range checked.Differences {
+		odd[d.Table] = true
+		sentences = append(sentences, d.String())
+	}
+	for _, f := range checked.Findings {
+		sentences = append(sentences, f.Message)
+	}
+	for _, table := range checked.Tables {
+		if !odd[table] && len(checked.Findings) == 0 {
+			sentences = append(sentences, table+" is equal on every shard")
+		}
+	}
+	return strings.Join(sentences, "; ")
 }
 
 // tellFindings lets the client know what is not as it should be, although the tables are what they were to become.
