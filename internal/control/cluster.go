@@ -114,6 +114,9 @@ type Cluster struct {
 	// reports are recent looks at shards, so that adding several does not look at each of them again and again.
 	reportsLock sync.Mutex
 	reports     map[int]recentReport // by the shard's number
+	// left are tables that a dead router held: it may have been repairing their copies.
+	leftLock sync.Mutex
+	left     []topology.TableName
 }
 
 // recentReport is a look at a shard, and when and where that was.

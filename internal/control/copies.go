@@ -232,7 +232,7 @@ type tableLook struct {
 
 // comparePauses are between one look and the next, for what was being written. Damage stays where it is; of what is written, something else
 // is under way each time.
-var comparePauses = []time.Duration{250 * time.Millisecond, time.Second, 2 * time.Second}
+var comparePauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second}
 
 // compare looks at all copies of a table while it is in use.
 func (s *copySet) compare(ctx context.Context, table topology.TableName) (tableLook, error) {

@@ -92,12 +92,18 @@ func (k *knownCopies) due(m *topology.Map, servers string) []topology.TableName 
 	return due
 }
 
-// lookAtCopies looks at the tables that are due. Those that somebody holds have to wait.
+// lookAtCopies looks at the tables that are due, and at those that a dead router held. Those that somebody holds have to wait.
 func (c *Cluster) lookAtCopies(ctx context.Context, m *topology.Map, known *knownCopies) {
 	servers, up := c.monitor.servers(m)
 	if !up {
 		return // the home shard is away, or nobody has looked yet
 	}
+	c.leftLock.Lock()
+	for _, table := range c.left {
+		delete(known.tables, table) // it is due
+	}
+	c.left = nil
+	c.leftLock.Unlock()
 	holds := c.config.Follower.Schema().Holds
 	due := slices.DeleteFunc(known.due(m, servers), func(table topology.TableName) bool {
 		return slices.ContainsFunc(holds, func(h topology.Hold) bool { return len(h.Tables) == 0 || slices.Contains(h.Tables, table) })

@@ -123,7 +123,13 @@ func (c *Cluster) finish(ctx context.Context, hold topology.Hold) error {
 	if err := c.config.FinishHold(ctx, hold); err != nil {
 		return fmt.Errorf("finish what was left: %w", err)
 	}
-	return c.releaseWithMap(ctx, hold)
+	if err := c.releaseWithMap(ctx, hold); err != nil {
+		return err
+	}
+	c.leftLock.Lock()
+	defer c.leftLock.Unlock()
+	c.left = append(c.left, hold.Tables...)
+	return nil
 }
 
 // releaseWithMap releases the hold to those who have the map of now: the dead router may have published it, and have died
