@@ -215,7 +215,9 @@ The leader does this by itself every ten minutes, and when a shard was away.`,
 				return wrongInputf("--force is for a repair: write --repair too")
 			}
 			request.Tables = args
-			checked, err := ask(cmd, c, "comparing the copies", func(ctx context.Context, client *api.Client) (api.CopiesChecked, error) { return client.CheckCopies(ctx, request) })
+			checked, err := ask(cmd, c, "comparing the copies", func(ctx context.Context, client *api.Client) (api.CopiesChecked, error) {
+				return client.CheckCopies(ctx, request)
+			})
 			if err != nil {
 				return err
 			}

@@ -74,7 +74,9 @@ func (k *kept) expectCopies(t *testing.T) {
 func (k *kept) areEqual(t *testing.T) bool {
 	t.Helper()
 	home := content(t, k.servers[:1], "countries")
-	return !slices.ContainsFunc(k.servers[1:], func(s *localpg.Server) bool { return !slices.Equal(content(t, []*localpg.Server{s}, "countries"), home) })
+	return !slices.ContainsFunc(k.servers[1:], func(s *localpg.Server) bool {
+		return !slices.Equal(content(t, []*localpg.Server{s}, "countries"), home)
+	})
 }
 
 func (k *kept) check(t *testing.T, request CopiesRequest) api.CopiesChecked {

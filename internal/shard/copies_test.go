@@ -47,43 +47,44 @@ func (c copies) differing(t *testing.T, comparison *Comparison) []int32 {
 	return must[*Digest](t)(comparison.Digest(t.Context(), c.home)).Differing(must[*Digest](t)(comparison.Digest(t.Context(), c.copy)))
 }
 
-// mended is how a repair went.
+// mended is what a repair found of a table, and how many rows it carried for that.
 type mended struct {
 	difference Difference
 	carried    int64
-	err        error
 }
 
 // mend repairs tables in one transaction, and commits it if nothing is refused.
-func (c copies) mend(t *testing.T, names ...string) (results []mended) {
+func (c copies) mend(t *testing.T, names ...string) (results []mended, refused error) {
 	t.Helper()
 	ctx := t.Context()
-	results = make([]mended, len(names))
 	tx := must[pgx.Tx](t)(c.copy.Begin(ctx))
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	execute(t, c.copy, CopySettings)
-	repairs := make([]*CopyRepair, len(names))
+	repairs, right := make([]*CopyRepair, len(names)), map[*CopyRepair]*Digest{}
 	for i, name := range names {
 		comparison, buckets := c.compare(t, name)
 		repairs[i] = must[*CopyRepair](t)(comparison.Repair(ctx, tx, i, buckets))
-		results[i].carried = c.carry(t, comparison.ReadSQL(buckets), repairs[i].WriteSQL())
-		results[i].difference = must[Difference](t)(repairs[i].Count(ctx))
-		if err := repairs[i].Mend(ctx); err != nil {
-			t.Fatalf("%s: %v", name, err)
+		right[repairs[i]] = must[*Digest](t)(comparison.Digest(ctx, c.home))
+		carried := c.carry(t, comparison.ReadSQL(buckets), repairs[i].WriteSQL())
+		if err := repairs[i].Count(ctx); err != nil {
+			t.Fatal(err)
 		}
+		results = append(results, mended{repairs[i].Difference(), carried})
 	}
-	for i, r := range repairs {
-		if results[i].err = r.CheckReferences(ctx); results[i].err != nil {
-			return results
-		}
-		if left := c.differing(t, r.Comparison); len(left) > 0 {
-			t.Errorf("%s differs in %d buckets after the repair", names[i], len(left))
-		}
+	if err := MendCopies(ctx, tx, repairs, func(r *CopyRepair) *Digest { return right[r] }); err != nil {
+		return results, err
 	}
-	if err := tx.Commit(ctx); err != nil {
-		t.Fatal(err)
+	return results, tx.Commit(ctx)
+}
+
+// mendOne repairs a table, which has to work.
+func (c copies) mendOne(t *testing.T, name string) mended {
+	t.Helper()
+	results, err := c.mend(t, name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
 	}
-	return results
+	return results[0]
 }
 
 func (c copies) carry(t *testing.T, read, write string) int64 {
@@ -141,7 +142,7 @@ func TestEveryTypeOfColumn(t *testing.T) {
 		"texts = ARRAY[NULL, NULL, '', 'a,b']", "moods = NULL", "n = n + 0.00", "n = n * 1.000", "c = 'abc'", "v = 'ab'", "o = 'pg_type'", "span = 'empty'", "id = id + 1000", "id = -id, n = 3",
 	} {
 		execute(t, c.copy, "UPDATE public.things SET "+change+" WHERE id IN (7, 8)")
-		done := c.mend(t, "things")[0]
+		done := c.mendOne(t, "things")
 		want := Difference{Changed: 2}
 		switch {
 		case strings.HasPrefix(change, "id"):
@@ -184,7 +185,7 @@ func TestRowsThatDiffer(t *testing.T) {
 		{"u", "UPDATE public.u SET d = NULL WHERE a = 2; DELETE FROM public.u WHERE a = 3; INSERT INTO public.u VALUES (33, 'c3', 3)", Difference{Missing: 1, Extra: 1, Changed: 1}},
 	} {
 		execute(t, c.copy, damage.sql)
-		if done := c.mend(t, damage.table)[0]; done.difference != damage.want {
+		if done := c.mendOne(t, damage.table); done.difference != damage.want {
 			t.Errorf("%s: found %+v, want %+v", damage.sql, done.difference, damage.want)
 		}
 		if _, buckets := c.compare(t, damage.table); len(buckets) > 0 {
@@ -214,7 +215,7 @@ func TestRowsWithoutAKey(t *testing.T) {
 		{"TRUNCATE public.t", Difference{Missing: 7}},
 	} {
 		execute(t, c.copy, damage.sql)
-		if done := c.mend(t, "t")[0]; done.difference != damage.want {
+		if done := c.mendOne(t, "t"); done.difference != damage.want {
 			t.Errorf("%s: found %+v, want %+v", damage.sql, done.difference, damage.want)
 		}
 		c.expectEqual(t, "t")
@@ -237,8 +238,8 @@ func TestNothingElseMoves(t *testing.T) {
 		INSERT INTO public.countries VALUES ('xx', 'nowhere'); RESET session_replication_role; DELETE FROM public.fired`)
 	triggers := "SELECT string_agg(tgname::text || tgenabled::text, ' ' ORDER BY tgname) FROM pg_trigger WHERE tgrelid = 'public.countries'::regclass AND NOT tgisinternal"
 	before := one[string](t, c.copy, triggers)
-	if done := c.mend(t, "countries")[0]; done.err != nil || done.difference != (Difference{Missing: 1, Extra: 1, Changed: 1}) {
-		t.Fatalf("%+v", done)
+	if done := c.mendOne(t, "countries"); done.difference != (Difference{Missing: 1, Extra: 1, Changed: 1}) {
+		t.Errorf("%+v", done)
 	}
 	c.expectEqual(t, "countries")
 	if n := one[int](t, c.copy, "SELECT count(*) FROM public.fired"); n > 0 {
@@ -260,10 +261,10 @@ func TestForeignKeysHoldAfterwards(t *testing.T) {
 	execute(t, c.copy, "CREATE TABLE public.users (id int PRIMARY KEY, country text REFERENCES public.countries ON DELETE CASCADE)")
 	refused := func(name string, says ...string) {
 		t.Helper()
-		done := c.mend(t, name)[0]
+		_, err := c.mend(t, name)
 		var why *pgerr.Error
-		if !errors.As(done.err, &why) || why.Code != pgerr.ForeignKeyViolation {
-			t.Fatalf("%+v", done)
+		if !errors.As(err, &why) || why.Code != pgerr.ForeignKeyViolation {
+			t.Fatalf("%s: %v", name, err)
 		}
 		for _, word := range says {
 			if !strings.Contains(why.Message+why.Detail+why.Hint, word) {
@@ -277,24 +278,18 @@ func TestForeignKeysHoldAfterwards(t *testing.T) {
 		t.Error("a repair that was refused has changed something")
 	}
 	execute(t, c.copy, "UPDATE public.users SET country = 'de'")
-	if done := c.mend(t, "countries")[0]; done.err != nil {
-		t.Error(done.err)
-	}
+	c.mendOne(t, "countries")
 	// A region that one table lacks and a country that refers to it: together, or the region first.
 	execute(t, c.home, "INSERT INTO public.regions VALUES (3); INSERT INTO public.countries VALUES ('it', 3, 'de')")
 	refused("countries", "public.regions", "countries_region_fkey")
-	for _, done := range c.mend(t, "countries", "regions") {
-		if done.err != nil || done.difference.Missing != 1 {
-			t.Errorf("%+v", done)
-		}
+	if done, err := c.mend(t, "countries", "regions"); err != nil || done[0].difference.Missing != 1 || done[1].difference.Missing != 1 {
+		t.Errorf("%+v, %v", done, err)
 	}
 	// The same the other way round: what is to go refers to what is to go.
 	execute(t, c.copy, "INSERT INTO public.regions VALUES (4); INSERT INTO public.countries VALUES ('yy', 4, 'yy')")
 	refused("regions", "public.countries")
-	for _, done := range c.mend(t, "regions", "countries") {
-		if done.err != nil || done.difference.Extra != 1 {
-			t.Errorf("%+v", done)
-		}
+	if done, err := c.mend(t, "regions", "countries"); err != nil || done[0].difference.Extra != 1 || done[1].difference.Extra != 1 {
+		t.Errorf("%+v, %v", done, err)
 	}
 	c.expectEqual(t, "regions")
 	c.expectEqual(t, "countries")
@@ -315,7 +310,7 @@ func TestFewRowsOfManyDiffer(t *testing.T) {
 	}
 	execute(t, c.copy, "DELETE FROM public.t WHERE id = 5; UPDATE public.t SET b = 'y' WHERE id = 50000; INSERT INTO public.t VALUES (0, '')")
 	before := one[int64](t, c.copy, "SELECT pg_current_xact_id()::text::bigint")
-	done := c.mend(t, "t")[0]
+	done := c.mendOne(t, "t")
 	if done.difference != (Difference{Missing: 1, Extra: 1, Changed: 1}) || done.carried == 0 || done.carried > 1000 {
 		t.Errorf("%+v", done)
 	}
@@ -325,7 +320,7 @@ func TestFewRowsOfManyDiffer(t *testing.T) {
 	c.expectEqual(t, "t")
 	// All of them.
 	execute(t, c.copy, "DELETE FROM public.t")
-	if done := c.mend(t, "t")[0]; done.difference != (Difference{Missing: 100000}) || done.carried != 100000 {
+	if done := c.mendOne(t, "t"); done.difference != (Difference{Missing: 100000}) || done.carried != 100000 {
 		t.Errorf("%+v", done)
 	}
 }
