@@ -56,7 +56,7 @@ func (c *Cluster) CheckCopies(ctx context.Context, request CopiesRequest) (api.C
 	}
 	c.noteCopies(ctx, set, results)
 	if len(suspected) > 0 {
-		settled, err := c.settleCopies(ctx, suspected, request.Repair, request.Force)
+		settled, err := c.settleCopies(ctx, suspected, settleHow{repair: request.Repair, force: request.Force})
 		if err != nil {
 			return api.CopiesChecked{}, err
 		}

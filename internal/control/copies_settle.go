@@ -21,7 +21,7 @@ import (
 type settling struct {
 	// declaration lends its hold, its connections, and the names by which whoever finishes for a dead process finds them.
 	declaration
-	repair, force bool
+	settleHow
 	// suspects are the names of shards, by table.
 	suspects map[topology.TableName][]string
 	state    string // of the home shard's server
@@ -33,6 +33,12 @@ type settling struct {
 	unknown map[string]error
 	// results are what became known, by the shard's name and in the order of compared.
 	results map[string][]copyResult
+}
+
+// settleHow says whether to repair, even if the home shard may be wrong, and how long to wait for routers that use the tables.
+type settleHow struct {
+	repair, force bool
+	patience      time.Duration
 }
 
 // comparedTable is a table, how it is compared, what the home shard has, and what differs, by the shard's name.
@@ -61,10 +67,10 @@ var settleSteps = []struct {
 }
 
 // settleCopies compares copies for certain, and repairs those that differ. An error says that nothing is known that was not before.
-func (c *Cluster) settleCopies(ctx context.Context, looks []tableLook, repair, force bool) ([]copyResult, error) {
+func (c *Cluster) settleCopies(ctx context.Context, looks []tableLook, how settleHow) ([]copyResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	s := c.newSettling(looks, repair, force)
+	s := c.newSettling(looks, how)
 	defer s.end(ctx)
 	for _, step := range settleSteps {
 		if err := step.run(s, ctx); err != nil {
@@ -74,9 +80,9 @@ func (c *Cluster) settleCopies(ctx context.Context, looks []tableLook, repair, f
 	return s.all(), nil
 }
 
-func (c *Cluster) newSettling(looks []tableLook, repair, force bool) *settling {
+func (c *Cluster) newSettling(looks []tableLook, how settleHow) *settling {
 	s := &settling{
-		declaration: declaration{cluster: c, id: rand.Text()}, repair: repair, force: force,
+		declaration: declaration{cluster: c, id: rand.Text(), patience: how.patience}, settleHow: how,
 		suspects: map[topology.TableName][]string{}, unknown: map[string]error{}, results: map[string][]copyResult{},
 	}
 	for _, look := range looks {

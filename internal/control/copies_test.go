@@ -2,8 +2,10 @@ package control
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -163,7 +165,10 @@ func TestCopiesAreCheckedByHand(t *testing.T) {
 
 // TestTheLeaderRepairsCopies by itself, sooner if a shard was away.
 func TestTheLeaderRepairsCopies(t *testing.T) {
-	k := newKept(t, 2, func(c *Config) { c.CompareInterval = 50 * time.Millisecond })
+	var log logged
+	k := newKept(t, 2, func(c *Config) {
+		c.CompareInterval, c.Logger = 50*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	})
 	for _, sql := range []string{
 		"INSERT INTO countries VALUES ('x')", "UPDATE countries SET name = NULL WHERE code = 'c7'", "SET session_replication_role = replica; TRUNCATE countries CASCADE",
 	} {
@@ -174,6 +179,56 @@ func TestTheLeaderRepairsCopies(t *testing.T) {
 		eventually(t, "the copies are equal after "+sql, func() bool { return k.areEqual(t) })
 		k.showsCopies(t)
 	}
+	if said := "level=WARN msg=\"a copy of a reference table had other rows than the home shard, and is repaired\" table=public.countries shard=s2 missing=0 extra=1 changed=0"; !strings.Contains(log.String(), said) {
+		t.Errorf("the log says\n%s", log.String())
+	}
+}
+
+// logged is what a process has written to its log.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements [io.Writer].
+func (l *logged) Write(part []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(part)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestATableThatNobodyWrites is not read again and again, but now and then.
+func TestATableThatNobodyWrites(t *testing.T) {
+	k := newKept(t, 2)
+	set, err := k.openCopies(t.Context(), k.follower.Map())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.close()
+	one := &knownCopy{}
+	wasRead := func(what string, want bool) {
+		t.Helper()
+		look, err := k.compareOne(t.Context(), set, one, named(t, "countries"))
+		if got := len(look.results)+len(look.suspects) > 0; err != nil || got != want {
+			t.Errorf("%s it is read: %v, %v", what, got, err)
+		}
+	}
+	wasRead("at first", true)
+	wasRead("when nobody has written", false)
+	for number := range k.servers {
+		k.byHand(t, number+1, "UPDATE countries SET name = 'y' WHERE code = 'c1'")
+		eventually(t, "the write is counted", func() bool { return set.written(t.Context(), named(t, "countries")) != one.written })
+		wasRead("when shard "+fmt.Sprint(number+1)+" was written to", true)
+	}
+	wasRead("when nobody has written since", false)
+	one.read = one.read.Add(-compareAnyway * 10 * time.Minute)
+	wasRead("after a long time", true)
 }
 
 // TestACopyIsComparedWhenItsShardIsBack, long before its time.
@@ -308,7 +363,7 @@ func TestCrashesOfARepair(t *testing.T) {
 				execute(t, k.servers[number-1], "SET session_replication_role = replica; DELETE FROM countries WHERE code IN ('c1', 'c2'); INSERT INTO countries VALUES ('x')")
 			}
 			dying := startRouter(t, k.endpoints, "dying"+fmt.Sprint(last))
-			s := dying.newSettling([]tableLook{{table: named(t, "countries"), suspects: []string{"s2", "s3"}}}, true, false)
+			s := dying.newSettling([]tableLook{{table: named(t, "countries"), suspects: []string{"s2", "s3"}}}, settleHow{repair: true})
 			for _, step := range settleSteps[:last+1] {
 				if err := step.run(s, t.Context()); err != nil {
 					t.Fatalf("%s: %v", step.name, err)
@@ -332,7 +387,7 @@ func TestAHolderWhoseConnectionsLive(t *testing.T) {
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = time.Hour })
 	k.byHand(t, 2, "INSERT INTO countries VALUES ('x')")
 	dying := startRouter(t, k.endpoints, "dying")
-	s := dying.newSettling([]tableLook{{table: named(t, "countries"), suspects: []string{"s2"}}}, true, false)
+	s := dying.newSettling([]tableLook{{table: named(t, "countries"), suspects: []string{"s2"}}}, settleHow{repair: true})
 	defer s.close()
 	for _, step := range settleSteps {
 		if step.name == "commit" {

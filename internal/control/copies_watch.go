@@ -21,8 +21,10 @@ const (
 	compareShare = 20
 	// compareAnyway is after how many intervals a table is read although nobody seems to have written to it.
 	compareAnyway = 6
-	// compareAgain is by how much sooner a table is looked at again of which something is not known or not repaired.
+	// compareAgain is by how much sooner a table is looked at again that could not be compared.
 	compareAgain = 10
+	// settlePatience is how long clients may have to wait because the leader waits for those that use a table: nobody has asked for it.
+	settlePatience = time.Second
 	// compareTimeout bounds a look at one table.
 	compareTimeout = time.Hour
 )
@@ -148,14 +150,12 @@ func (c *Cluster) compareDue(ctx context.Context, m *topology.Map, known *knownC
 	if suspected = c.worthSettling(ctx, set, suspected); len(suspected) == 0 {
 		return failure
 	}
-	results, err := c.settleCopies(ctx, suspected, true, false)
+	_, err = c.settleCopies(ctx, suspected, settleHow{repair: true, patience: min(settlePatience, c.config.RouterPatience)})
+	for _, look := range suspected {
+		known.tables[look.table].next = time.Now().Add(c.config.CompareInterval)
+	}
 	if err != nil {
 		return errors.Join(failure, c.noteUnsettled(ctx, set, suspected, err))
-	}
-	for _, look := range suspected {
-		if !slices.ContainsFunc(results, func(r copyResult) bool { return r.table == look.table && !r.isEqual() }) {
-			known.tables[look.table].next = time.Now().Add(c.config.CompareInterval)
-		}
 	}
 	return failure
 }

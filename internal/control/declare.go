@@ -29,6 +29,8 @@ type declaration struct {
 	kind topology.Kind
 	// why is said to those who are kept from the tables. Default: what it is.
 	why string
+	// patience with routers that use the tables. Default: that of the configuration.
+	patience time.Duration
 	// decide says how the map changes.
 	decide   func(*declaration) ([]topology.Change, error)
 	progress func(string)

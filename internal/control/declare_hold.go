@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (d *declaration) withoutRouters(ctx context.Context) error {
 
 // await waits for the routers and names those that are late.
 func (d *declaration) await(ctx context.Context, epoch uint64) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.cluster.config.RouterPatience)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(d.patience, d.cluster.config.RouterPatience))
 	defer cancel()
 	routers, err := d.cluster.config.Store.AwaitSchema(ctx, epoch)
 	late := make([]string, len(routers))

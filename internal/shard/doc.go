@@ -16,6 +16,7 @@
 //     at them, [Plan.Mend] mends them. [HelloSQL] is how a router introduces itself, so that they let it write.
 //   - [Describe] reads the definition of a table with all that it is made of, and [Definitions] makes tables on another shard, each
 //     [Part] of the rows with its condition. [Note] is what the home shard keeps of a declaration while it is under way.
+//   - [Comparison] compares the rows of a table on several shards by sums, and [CopyRepair] makes one shard's equal to another's.
 //   - [RolloutOnShard] applies a change of the schema to this shard alone, and takes it back; the shard notes which it was.
 //   - [Ping] is the cheap look of a monitor.
 //
@@ -23,7 +24,7 @@
 //
 // It does not know etcd and decides nothing: package control does both, in the order that DESIGN.md gives. It never
 // changes a map, which package topology defines. Of the user's tables it touches those that are declared, and of their rows
-// it deletes what went to another shard. Statements of clients do not pass here.
+// it deletes what went to another shard, and repairs copies of reference tables. Statements of clients do not pass here.
 //
 // # Guarantees
 //
