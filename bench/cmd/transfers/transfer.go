@@ -113,6 +113,9 @@ type sample struct {
 	idle, others              float64 // shares of all processors: not used, used by what has no part in it
 }
 
+// all is the processor time of everybody who had a part in a transfer.
+func (s sample) all() float64 { return s.proxies + s.servers + s.clients }
+
 // measure runs one side for a while; meanwhile is done beside, if there is something.
 func (l *lab) measure(ctx context.Context, s side, meanwhile func(context.Context) error) (_ sample, err error) {
 	w, err := l.startLoad(ctx, s)
@@ -273,13 +276,14 @@ func (l *lab) printTransfers(out io.Writer, sides []side, samples [][]sample) {
 	}
 	rig.PrintTable(out, rows)
 	fmt.Fprintf(out, "\nWhat a transfer costs: processor time in µs, flushes of the servers' logs; and the shares of the processors that were idle, or used by others\n")
-	rows = [][]string{{"side", "proxy", "servers", "clients", "flushes", "idle", "others"}}
+	rows = [][]string{{"side", "proxy", "servers", "clients", "in all", "over " + oneServer, "flushes", "idle", "others"}}
 	for i, s := range sides {
 		row := []string{s.name}
 		of := func(value func(sample) float64) float64 { return medianOf(samples[i], value) }
 		row = append(row,
 			rig.Number(of(func(s sample) float64 { return s.proxies }), "%.0f"), rig.Number(of(func(s sample) float64 { return s.servers }), "%.0f"),
-			rig.Number(of(func(s sample) float64 { return s.clients }), "%.0f"), rig.Number(of(func(s sample) float64 { return s.flushes }), "%.2f"),
+			rig.Number(of(func(s sample) float64 { return s.clients }), "%.0f"), rig.Number(of(sample.all), "%.0f"),
+			rig.Ratio(of(sample.all), medianOf(samples[0], sample.all)), rig.Number(of(func(s sample) float64 { return s.flushes }), "%.2f"),
 			fmt.Sprintf("%.0f %%", 100*of(func(s sample) float64 { return s.idle })), fmt.Sprintf("%.0f %%", 100*of(func(s sample) float64 { return s.others })),
 		)
 		rows = append(rows, row)

@@ -126,7 +126,7 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 	var out strings.Builder
 	l.printTransfers(&out, sides, [][]sample{
 		{{rate: 1000, proxies: 40}, {rate: 500, proxies: 50}, {rate: 2000, proxies: 60}},
-		{{rate: 400}, {rate: 100}, {rate: 1000}},
+		{{rate: 400}, {rate: 100, servers: 130, clients: 20}, {rate: 1000, servers: 100, clients: 20}},
 		{{rate: 900}, {rate: 400}, {rate: 1000, idle: 0.5, others: 0.25}},
 	})
 	for _, line := range []string{
@@ -134,7 +134,7 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 		"one-server base 1000 1.00 1.00 – 1.00",
 		"cross-shard router 400 0.40 0.20 – 0.50 ≥ 0.5: missed",
 		"same-shard router 900 0.80 0.50 – 0.90 ≥ 0.5: reached",
-		"one-server 50 – – – 0 % 0 %",
+		"one-server 50 – – 50 1.00 – 0 % 0 %", "cross-shard – 100 20 120 2.40 – 0 % 0 %",
 	} {
 		if !hasLine(out.String(), line) {
 			t.Errorf("no line %q in\n%s", line, out.String())
