@@ -128,7 +128,7 @@ func (c *Cluster) awaitSettled(ctx context.Context, before *topology.Map, remove
 		return nil
 	}
 	var err error
-	for began := time.Now(); time.Since(began) < settlePatience; pause(ctx, retryPause) {
+	for began := time.Now(); time.Since(began) < removePatience; pause(ctx, retryPause) {
 		recovery := c.transactions()
 		recovery.Map = func() *topology.Map { return before }
 		r := txn.NewRecovery(recovery)
@@ -141,8 +141,8 @@ func (c *Cluster) awaitSettled(ctx context.Context, before *topology.Map, remove
 	return err
 }
 
-// settlePatience is how long a shard that is removed has to end its part in transactions.
-const settlePatience = 30 * time.Second
+// removePatience is how long a shard that is removed has to end its part in transactions.
+const removePatience = 30 * time.Second
 
 // errLeftBehind says that a dead router's transactions are not all ended.
 var errLeftBehind = errors.New("transactions over several shards that it was committing are not ended yet")
