@@ -146,6 +146,8 @@ func TestRegisters(t *testing.T) {
 		{"before its time", []history.Register{read(0, 1, 5), perhaps(2, 3, 5)}, false},
 		{"failed and seen", []history.Register{register(history.Write, 0, 1, history.Failed, 0, 5, 0, false), read(2, 3, 5)}, false},
 		{"two took the same", []history.Register{write(0, 1, 5), swap(2, 3, 5, 6, true), swap(2, 3, 5, 7, true)}, false},
+		{"taken by somebody unknown", []history.Register{perhaps(1, 2, 5), swap(0, 3, 0, 6, false)}, true},
+		{"taken before its time", []history.Register{swap(0, 1, 0, 6, false), perhaps(2, 3, 5)}, false},
 		{"taken and not", []history.Register{write(0, 1, 5), swap(2, 3, 5, 6, false)}, false},
 		{"perhaps taken", []history.Register{write(0, 1, 5), register(history.CompareAndSet, 2, 3, history.Unknown, 5, 6, 0, false), read(4, 5, 5), read(6, 7, 6)}, true},
 	} {

@@ -52,16 +52,21 @@ func CheckRegisters(operations []Register, patience time.Duration) (wrong []stri
 	return wrong, undecided
 }
 
-// relevant leaves out what says nothing: operations that failed, reads that nobody knows the answer of, and writes of unknown outcome whose value nobody
-// met: these can always have come last. There are many of them, and each that is left in doubles the work.
+// relevant leaves out what says nothing: operations that failed, reads that nobody knows the answer of, and writes of unknown outcome of which nobody
+// noticed anything: these can always have come last. There are many of them, and each that is left in doubles the work. A compare-and-set that did not
+// find its old value may have noticed any write that began before it ended.
 func relevant(all []Register) []porcupine.Operation {
 	met := map[int64]bool{}
+	var noticed time.Duration
 	for _, o := range all {
 		met[o.Found], met[o.Old] = true, true
+		if o.Kind == CompareAndSet && o.Outcome == Committed && !o.Set {
+			noticed = max(noticed, o.End)
+		}
 	}
 	var kept []porcupine.Operation
 	for _, o := range all {
-		if o.Outcome == Failed || o.Outcome == Unknown && (o.Kind == Read || !met[o.New]) {
+		if o.Outcome == Failed || o.Outcome == Unknown && (o.Kind == Read || !met[o.New] && o.Start > noticed) {
 			continue
 		}
 		end := int64(o.End)
