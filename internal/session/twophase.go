@@ -310,6 +310,7 @@ func (c *commitment) tell(legs []*leg, command string) (left []*leg) {
 // finishAnew commits a part over another connection, and says whether there is nothing left to do: it is committed, or it is not there. One that is not
 // there may have been committed by recovery, which has left its mark, or the shard may have been put back to an earlier state.
 func (c *commitment) finishAnew(l *leg) bool {
+	gone := false
 	a, refused := c.s.asideOn(l.backend.Shard(), func() (answer, error) {
 		c.s.state.settings = nil // it is somebody else for a moment
 		for _, line := range c.s.become(c.owner) {
@@ -318,20 +319,16 @@ func (c *commitment) finishAnew(l *leg) bool {
 			}
 		}
 		a, err := c.s.ask(commitPrepared + " " + c.part(l))
-		if err != nil || a.failure == nil || a.failure.PGError().Code != pgerr.UndefinedObject {
+		if gone = err == nil && a.failure != nil && a.failure.PGError().Code == pgerr.UndefinedObject; !gone {
 			return a, err
 		}
-		return c.s.ask(txn.OutcomeSQL(c.gid))
+		return c.s.ask(txn.MarkSQL(c.xids[slices.Index(c.members, l.backend.Shard())]))
 	})
 	if refused != nil || a.failure != nil {
 		return false
 	}
-	if len(a.rows) == 1 {
-		if noted, err := txn.ParseOutcome(a.rows[0]); err != nil {
-			return false
-		} else if noted.Decision != txn.Commit {
-			c.lost = append(c.lost, l.backend.ShardName())
-		}
+	if gone && len(a.rows) == 0 {
+		c.lost = append(c.lost, l.backend.ShardName())
 	}
 	return true
 }

@@ -103,6 +103,11 @@ func NoteAbortSQL(gid string) string {
 	return "SELECT cleave.note_abort(" + sqltext.QuoteLiteral(gid) + ")"
 }
 
+// MarkSQL asks a shard that does not decide whether its part, which has this number there, is committed. It has a row then.
+func MarkSQL(xid uint64) string {
+	return "SELECT FROM cleave.own_commits WHERE xid OPERATOR(pg_catalog.=) '" + strconv.FormatUint(xid, 10) + "'::pg_catalog.xid8"
+}
+
 // OutcomeSQL asks the shard that decides; its one row goes to [ParseOutcome].
 func OutcomeSQL(gid string) string {
 	return "SELECT alive, decision, timeline FROM cleave.outcome_of(" + sqltext.QuoteLiteral(gid) + ")"

@@ -40,7 +40,7 @@ func TestCommitLines(t *testing.T) {
 		{"C8 refused", c8Refused}, {"C8 lost", c8Lost}, {"C8 lost and prepared", c8Prepared},
 		{"C9", c9},
 		{"C10 with a row", c10Row}, {"C10 without a row", c10None}, {"C10 no answer with a row", c10Unknown}, {"C10 no answer without a row", c10UnknownNone},
-		{"C11 for a moment", c11Moment}, {"C11 for longer", c11Longer},
+		{"C11 for a moment", c11Moment}, {"C11 recovery is faster", c11Recovered}, {"C11 for longer", c11Longer},
 		{"C12", c12}, {"C12 wakes in between", c12Between}, {"C13", c13},
 		{"C19 before the decision", c19Before}, {"C19 after the decision", c19After},
 	})
@@ -309,6 +309,20 @@ func c11Moment(s *scene) {
 	s.release("commit.decided")
 	a.hears("committed").is(everywhere)
 	a.ends(everywhere)
+}
+
+// c11Recovered: when the router comes to it, recovery has committed it already.
+func c11Recovered(s *scene) {
+	a := s.begin(1, 2, 3).commitUntil("commit.decided", orders.Hold)
+	s.shard(3).Proxy.Cut()
+	s.eventually("recovery has committed all of it", func() error {
+		if there := a.there(); len(there) < 3 {
+			return fmt.Errorf("it is on %v", there)
+		}
+		return nil
+	})
+	s.release("commit.decided")
+	a.hears("committed").ends(everywhere)
 }
 
 // c11Longer: it does not come back for a while.
