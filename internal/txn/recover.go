@@ -24,6 +24,8 @@ var (
 	courtesy = failpoint.Duration("txn.courtesy", 3*time.Second)
 	// overdue is how long a transaction may be prepared and undecided while the backend that can decide is there.
 	overdue = failpoint.Duration("txn.overdue", 10*time.Second)
+	// barrierOverdue is how long a reader may keep decisions waiting: a hundred times what it takes one whose router goes on.
+	barrierOverdue = failpoint.Duration("txn.barrier", 5*time.Second)
 	// oldest is how long a part may have been prepared to be rolled back for want of a decision.
 	oldest = 24 * time.Hour
 )
@@ -112,6 +114,9 @@ func (r *Recovery) RoundFor(ctx context.Context, gone func(router string) bool) 
 	}
 	looks := r.lookAll(ctx, m)
 	failpoint.Hit("recover.listed")
+	for _, look := range looks {
+		r.endBarrier(ctx, look)
+	}
 	known := map[string]bool{}
 	for _, t := range gather(looks) {
 		known[t.gid] = true
@@ -211,6 +216,25 @@ func listPrepared(ctx context.Context, conn *pgx.Conn, prefix string) (parts []p
 		return nil
 	})
 	return parts, timeline, err
+}
+
+// endBarrier ends the session of a reader that keeps decisions waiting and whose router does not go on: it was stopped, or is cut off.
+func (r *Recovery) endBarrier(ctx context.Context, look *looked) {
+	if look.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	const query = `
+		SELECT count(pg_terminate_backend(a.pid)) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.database = a.datid AND (l.classid::bigint, l.objid::bigint, l.objsubid) = (` + barrierKeys + `, 2) AND l.mode = 'ExclusiveLock' AND l.granted
+		      AND a.datname = current_database() AND a.state IN ('idle', 'idle in transaction', 'idle in transaction (aborted)')
+		      AND clock_timestamp() - a.state_change > make_interval(secs => $1)`
+	var ended int
+	err := look.conn.QueryRow(ctx, query, barrierOverdue.Seconds()).Scan(&ended)
+	if err != nil || ended > 0 {
+		r.config.Logger.Warn("a session kept transactions over several shards waiting and its router does not go on; it was ended", "shard", look.shard.Name(), "sessions", ended, "error", err)
+	}
 }
 
 // transaction is what is known of one that is in doubt.

@@ -18,7 +18,7 @@ import (
 
 // quicker are times that routers give people, made short, so that nobody waits for them here. Rows are kept long enough to be looked at.
 var quicker = map[string]time.Duration{
-	"txn.courtesy": 2 * time.Second, "txn.overdue": 4 * time.Second, "control.recover": 200 * time.Millisecond,
+	"txn.courtesy": 2 * time.Second, "txn.overdue": 4 * time.Second, "txn.barrier": 2 * time.Second, "control.recover": 200 * time.Millisecond,
 }
 
 // cleaner has rows cleaned up soon, besides.

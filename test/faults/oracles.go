@@ -235,3 +235,19 @@ func (w *Workload) checkRouters(context.Context) (wrong []string, err error) {
 	}
 	return wrong, nil
 }
+
+// Waiting lists who waits for a lock on any shard, and for whom: for the message of a test that does not go on.
+func (c *Cluster) Waiting(ctx context.Context) (waiting []string, err error) {
+	err = c.EachShard(ctx, func(i int, conn *pgx.Conn) error {
+		rows, err := conn.Query(ctx, `
+			SELECT format('%s: process %s (%s) waits for process %s (%s: %s)', $1::text, w.pid, left(w.query, 60), b.pid, b.state, left(b.query, 60))
+			FROM pg_stat_activity w, LATERAL unnest(pg_blocking_pids(w.pid)) AS blocker LEFT JOIN pg_stat_activity b ON b.pid = blocker`, c.Shards[i].Name)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		waiting = append(waiting, found...)
+		return err
+	})
+	return waiting, err
+}

@@ -46,8 +46,13 @@ type run struct {
 
 func startRun(t *testing.T) *run {
 	t.Helper()
+	return startRunWith(t, shorter)
+}
+
+func startRunWith(t *testing.T, durations map[string]time.Duration) *run {
+	t.Helper()
 	number := seed(t)
-	cluster := faults.Start(t, faults.Config{Replicated: 2, Durations: shorter})
+	cluster := faults.Start(t, faults.Config{Replicated: 2, Durations: durations})
 	tables, err := cluster.MakeTables(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,8 @@ type Workload struct {
 	lists     []history.Lists
 	wrong     []string // what was seen to be wrong under way
 	counts    map[string]map[history.Outcome]int
-	looks     atomic.Int64 // consistent looks at all the money
+	committed map[string]map[string]int // by router and work
+	looks     atomic.Int64              // consistent looks at all the money
 }
 
 // NewWorkload has clients of all routers.
@@ -62,7 +63,8 @@ func (w *Workload) Begin(ctx context.Context) (err error) {
 	if w.recorder, err = history.NewRecorder(filepath.Join(w.cluster.Folder, fmt.Sprintf("history-%d.jsonl", w.round))); err != nil {
 		return err
 	}
-	w.tagged, w.registers, w.lists, w.wrong, w.counts = nil, nil, nil, nil, map[string]map[history.Outcome]int{}
+	w.tagged, w.registers, w.lists, w.wrong = nil, nil, nil, nil
+	w.counts, w.committed = map[string]map[history.Outcome]int{}, map[string]map[string]int{}
 	w.looks.Store(0)
 	if err := w.reset(ctx); err != nil {
 		return err
@@ -163,6 +165,12 @@ func (w *Workload) note(head *history.Head, operation any) {
 		w.counts[head.Work] = map[history.Outcome]int{}
 	}
 	w.counts[head.Work][head.Outcome]++
+	if head.Outcome == history.Committed {
+		if w.committed[head.Router] == nil {
+			w.committed[head.Router] = map[string]int{}
+		}
+		w.committed[head.Router][head.Work]++
+	}
 	switch o := operation.(type) {
 	case *history.Tagged:
 		w.tagged = append(w.tagged, *o)
@@ -284,10 +292,21 @@ func (w *Workload) swap(ctx context.Context, c *Client, o *history.Register) err
 
 // GoesOn waits until clients have committed some more of everything that they do.
 func (w *Workload) GoesOn(ctx context.Context) error {
+	return w.goesOn(ctx, func(*Router) bool { return true })
+}
+
+// GoesOnAt waits until clients of one router have, and no longer than the limit.
+func (w *Workload) GoesOnAt(ctx context.Context, at *Router, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return w.goesOn(ctx, func(r *Router) bool { return r == at })
+}
+
+func (w *Workload) goesOn(ctx context.Context, counts func(*Router) bool) error {
 	const some = 5
-	before := w.committedByWork()
+	before := w.committedBy(counts)
 	return eventually(ctx, "clients go on", func(context.Context) error {
-		now := w.committedByWork()
+		now := w.committedBy(counts)
 		for _, work := range w.works() {
 			if now[work.name] < before[work.name]+some {
 				return fmt.Errorf("%s: %d more were committed", work.name, now[work.name]-before[work.name])
@@ -297,12 +316,17 @@ func (w *Workload) GoesOn(ctx context.Context) error {
 	})
 }
 
-func (w *Workload) committedByWork() map[string]int {
+// committedBy is how many operations of each work were committed through the routers that count.
+func (w *Workload) committedBy(counts func(*Router) bool) map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	committed := map[string]int{}
-	for name, counts := range w.counts {
-		committed[name] = counts[history.Committed]
+	sums := map[string]int{}
+	for _, r := range w.cluster.Routers {
+		if counts(r) {
+			for work, n := range w.committed[r.Name] {
+				sums[work] += n
+			}
+		}
 	}
-	return committed
+	return sums
 }
