@@ -14,10 +14,12 @@
 //
 // # The tests
 //
-// TestCrashTable has a case for each line of the tables that can be brought about: it arranges the line, and checks what the client heard and what recovery made of
+// TestCommitLines and TestLeaderLines have a case for each line of the crash tables: it arranges the line, and checks what the client heard and what recovery made of
 // it. TestRandomFaults is some dozens of faults by chance. TestSoak is that for as long as one likes: CLEAVE_SOAK says how many crashes it has to
-// come to ('make soak': 1000). CLEAVE_FAULTS_SEED repeats the choices of a run, though not its timing. When a test fails, the history, the faults and all
-// logs are kept in a folder whose name is printed.
+// come to ('make soak': 1000). TestImpatientClients and TestAStoppedRouterStopsNobody look at two things that need many clients and few faults.
+//
+// CLEAVE_FAULTS_SEED repeats the choices of a run, though not its timing. When a test fails, or CLEAVE_FAULTS_KEEP is set, the history, the faults and all
+// logs are kept in a folder whose name is printed. CLEAVE_FAULTS_RACE builds routers with the race detector, which makes them half as fast.
 //
 // Functions that take a test must be called from its own goroutine, as they may end it. Methods are safe for concurrent use where they say so.
 package faults
