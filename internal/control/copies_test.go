@@ -224,7 +224,7 @@ func TestATableThatNobodyWrites(t *testing.T) {
 	for number := range k.servers {
 		k.byHand(t, number+1, "UPDATE countries SET name = 'y' WHERE code = 'c1'")
 		eventually(t, "the write is counted", func() bool { return set.written(t.Context(), named(t, "countries")) != one.written })
-		wasRead("when shard "+fmt.Sprint(number+1)+" was written to", true)
+		wasRead(fmt.Sprintf("when shard %d was written to", number+1), true)
 	}
 	wasRead("when nobody has written since", false)
 	one.read = one.read.Add(-compareAnyway * 10 * time.Minute)
@@ -362,7 +362,7 @@ func TestCrashesOfARepair(t *testing.T) {
 			for number := 2; number <= 3; number++ {
 				execute(t, k.servers[number-1], "SET session_replication_role = replica; DELETE FROM countries WHERE code IN ('c1', 'c2'); INSERT INTO countries VALUES ('x')")
 			}
-			dying := startRouter(t, k.endpoints, "dying"+fmt.Sprint(last))
+			dying := startRouter(t, k.endpoints, fmt.Sprintf("dying%v", last))
 			s := dying.newSettling([]tableLook{{table: named(t, "countries"), suspects: []string{"s2", "s3"}}}, settleHow{repair: true})
 			for _, step := range settleSteps[:last+1] {
 				if err := step.run(s, t.Context()); err != nil {

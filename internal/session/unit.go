@@ -128,14 +128,20 @@ func (s *session) sync() error {
 		s.ops = append(s.ops, op{kind: opSync})
 		return s.flush()
 	}
-	if err := s.flush(); err != nil {
-		return err
-	}
+	s.answerLocally() // and what follows in one go
 	if s.backend == nil && !s.tx.open && !s.isSpread() {
 		s.endTransaction()
 	}
 	s.out = wire.AppendReadyForQuery(s.out, s.currentStatus())
 	return s.write()
+}
+
+// answerLocally ends a unit that needs no backend.
+func (s *session) answerLocally() {
+	for i := range s.ops {
+		s.out = append(s.out, s.ops[i].data...)
+	}
+	s.clearUnit()
 }
 
 // flush runs what the unit has so far and tells the client all of it.
@@ -148,9 +154,7 @@ func (s *session) flush() error {
 		return s.flushSpread()
 	}
 	if !s.needsServer() && (s.backend == nil || !s.unsynced || len(s.ops) == 0) {
-		for i := range s.ops {
-			s.out = append(s.out, s.ops[i].data...)
-		}
+		s.answerLocally()
 		return s.write()
 	}
 	err := s.exchangeUnit()

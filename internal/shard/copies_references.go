@@ -74,7 +74,7 @@ func (r *CopyRepair) checkReferring(ctx context.Context, key foreignKey) error {
 		return err // and nobody has to read the other table, which may be large
 	}
 	var left int64
-	err := r.tx.QueryRow(ctx, fmt.Sprintf("WITH gone AS MATERIALIZED (%s) SELECT count(*) FROM %s AS c WHERE EXISTS (SELECT FROM gone AS o WHERE %s)",
+	err := r.tx.QueryRow(ctx, fmt.Sprintf("WITH gone AS MATERIALIZED (%s) SELECT count(*) FROM %s AS c WHERE EXISTS (SELECT FROM gone AS o WHERE %s)", //nolint:misspell // it is SQL
 		gone, key.from(), matched("o", key.Referenced, key.Pairs, "c", key.Columns))).Scan(&left)
 	if err != nil || left == 0 {
 		return err

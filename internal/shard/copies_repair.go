@@ -94,7 +94,7 @@ func (r *CopyRepair) Count(ctx context.Context) error {
 	if _, err := r.tx.Exec(ctx, find); err != nil {
 		return fmt.Errorf("find the rows of table %s that differ: %w", r.Definition.Table, err)
 	}
-	count := fmt.Sprintf("SELECT count(*) FILTER (WHERE here IS NULL), count(*) FILTER (WHERE there IS NULL), count(*) FILTER (WHERE here IS NOT NULL AND there IS NOT NULL) FROM %s", r.temporary("differing"))
+	count := "SELECT count(*) FILTER (WHERE here IS NULL), count(*) FILTER (WHERE there IS NULL), count(*) FILTER (WHERE here IS NOT NULL AND there IS NOT NULL) FROM " + r.temporary("differing")
 	d := &r.difference
 	if err := r.tx.QueryRow(ctx, count).Scan(&d.Missing, &d.Extra, &d.Changed); err != nil {
 		return fmt.Errorf("count the rows of table %s that differ: %w", r.Definition.Table, err)
