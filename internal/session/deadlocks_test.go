@@ -426,6 +426,7 @@ func (w *watchedWorld) circles(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			before := w.broken.Load()
 			c.run(t)
+			eventually(t, "what was broken is counted", func() bool { return w.broken.Load()-before >= c.broken }) // the client hears of it first
 			if broken := w.broken.Load() - before; broken != c.broken {
 				t.Errorf("%d deadlocks across shards were broken, not %d", broken, c.broken)
 			}
@@ -441,10 +442,13 @@ func (w *watchedWorld) failures(t *testing.T) {
 	for _, key := range keys {
 		execute(t, client, "INSERT INTO orders VALUES ($1, 'x')", key)
 	}
-	// pair has two clients wait for each other; the second one is the younger.
-	pair := func(t *testing.T) (first, second *pgx.Conn, a, b <-chan error) {
+	// pair has two clients wait for each other; the second one is the younger, and may be one whose verdicts are not heard.
+	pair := func(t *testing.T, deaf bool) (first, second *pgx.Conn, a, b <-chan error) {
 		t.Helper()
 		first, second = w.begin(t, write(keys[0])), w.begin(t, write(keys[1]))
+		if deaf {
+			w.deafTo.Store(second.PgConn().PID())
+		}
 		a = soon(t, first, write(keys[1]))
 		w.waiting(t, 2, 1)
 		b = soon(t, second, write(keys[0]))
@@ -452,8 +456,7 @@ func (w *watchedWorld) failures(t *testing.T) {
 		return first, second, a, b
 	}
 	t.Run("D3 nobody carries the verdict out", func(t *testing.T) {
-		_, second, a, b := pair(t)
-		w.deafTo.Store(second.PgConn().PID())
+		_, second, a, b := pair(t, true)
 		w.isVictim(t, a, 2)
 		w.deafTo.Store(0)
 		goesOn(t, b)
@@ -461,7 +464,7 @@ func (w *watchedWorld) failures(t *testing.T) {
 	})
 	t.Run("D7 etcd is away", func(t *testing.T) {
 		w.etcd.Close()
-		first, _, a, b := pair(t)
+		first, _, a, b := pair(t, false)
 		select {
 		case err := <-a:
 			t.Fatalf("somebody was ended: %v", err)
@@ -475,15 +478,15 @@ func (w *watchedWorld) failures(t *testing.T) {
 		execute(t, first, "COMMIT")
 	})
 	t.Run("D10 the request to cancel is lost", func(t *testing.T) {
-		w.deaf.Store(2)
-		first, _, a, b := pair(t)
+		w.deaf.Store(1)
+		first, _, a, b := pair(t, false)
 		w.isVictim(t, b, 2)
 		goesOn(t, a)
 		execute(t, first, "COMMIT")
 	})
 	t.Run("D12 the client cancels", func(t *testing.T) {
 		w.deaf.Store(1_000_000)
-		first, second, a, b := pair(t)
+		first, second, a, b := pair(t, false)
 		eventually(t, "the verdict is heard of", func() bool { return w.deaf.Load() < 1_000_000 })
 		if err := second.PgConn().CancelRequest(t.Context()); err != nil {
 			t.Fatal(err)
