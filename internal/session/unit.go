@@ -288,10 +288,10 @@ func (s *session) send() error {
 			s.begun()
 			return nil
 		}
-		if written > 0 || !fresh || s.pinned[s.backend.Shard()] != nil || attempt == maxAttempts {
+		if written > 0 || !fresh || s.joined || s.pinned[s.backend.Shard()] != nil || attempt == maxAttempts {
 			return s.lost(err)
 		}
-		// Not a byte was taken, so nothing has run: another backend is as good.
+		// Not a byte was taken, and the backend knows of no transaction, so nothing has run: another one is as good.
 		s.drop("write failed")
 	}
 }
