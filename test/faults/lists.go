@@ -49,6 +49,9 @@ func (w *Workload) planAppends(c *Client, number int64) (plan []history.ListStep
 			plan = append(plan, history.ListStep{Key: keys[c.random.IntN(len(keys))]})
 		}
 	}
+	if again := plan[0].Key; c.random.IntN(2) == 0 { // it goes back to a shard where it was
+		plan = append(plan, history.ListStep{Key: again, Value: number*100 + int64(len(plan)) + 1}, history.ListStep{Key: again})
+	}
 	return plan
 }
 

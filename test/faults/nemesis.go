@@ -182,6 +182,7 @@ const (
 	deadServer  = 2 * time.Second
 	mostStopped = 15 * time.Second
 	mostStalled = 8 * time.Second
+	mostRefused = 3 * time.Second // routers keep away from it for longer
 )
 
 func (n *Nemesis) killRouter(ctx context.Context, f *fault, r *Router) error {
@@ -379,7 +380,7 @@ func (n *Nemesis) stall(ctx context.Context, f *fault, s *Shard) error {
 func (n *Nemesis) refuse(ctx context.Context, f *fault, s *Shard) error {
 	s.Proxy.Refuse(true)
 	n.say(f, "its %d connections are cut, and others refused", s.Proxy.Cut())
-	n.sleep(ctx, 50*time.Millisecond, mostStalled)
+	n.sleep(ctx, 50*time.Millisecond, mostRefused)
 	s.Proxy.Refuse(false)
 	n.say(f, "it can be connected to again")
 	return nil
