@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	comparePauses = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}
+	comparePauses, compareShare = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}, 0
 	goleak.VerifyTestMain(m)
 }
 

@@ -237,8 +237,8 @@ var comparePauses = []time.Duration{100 * time.Millisecond, 400 * time.Milliseco
 // compare looks at all copies of a table while it is in use.
 func (s *copySet) compare(ctx context.Context, table topology.TableName) (tableLook, error) {
 	look := tableLook{table: table}
-	for name, err := range s.failed {
-		look.results = append(look.results, copyResult{table: table, shard: name, reason: err.Error()})
+	for _, name := range slices.Sorted(maps.Keys(s.failed)) {
+		look.results = append(look.results, copyResult{table: table, shard: name, reason: s.failed[name].Error()})
 	}
 	definition, err := shard.Describe(ctx, s.home.conn, table)
 	if err != nil {

@@ -17,8 +17,6 @@ import (
 const (
 	// lookForCopiesEvery is how often the leader sees which reference tables are due, which costs nothing.
 	lookForCopiesEvery = time.Second
-	// compareShare bounds what comparing costs: a table that took a while is left alone for so many times as long.
-	compareShare = 20
 	// compareAnyway is after how many intervals a table is read although nobody seems to have written to it.
 	compareAnyway = 6
 	// compareAgain is by how much sooner a table is looked at again that could not be compared.
@@ -28,6 +26,9 @@ const (
 	// compareTimeout bounds a look at one table.
 	compareTimeout = time.Hour
 )
+
+// compareShare bounds what comparing costs: a table that took a while is left alone for so many times as long. Tests do not mind the cost.
+var compareShare = time.Duration(20)
 
 // keepCopies compares the copies of reference tables, and repairs those that differ, until the leadership ends. A leader that does not know yet that it is none
 // does no harm: what it changes it changes under a hold and locks.
@@ -74,6 +75,8 @@ type knownCopy struct {
 	// written is what the shards said then of writes, empty if the copies were not all equal, and read when they were.
 	written string
 	read    time.Time
+	// unsettled is how often in a row it could not be found out whether copies differ.
+	unsettled int
 }
 
 // due returns the reference tables that are to be looked at: their time has come, a shard was away or is another server, or they are new.
@@ -152,12 +155,22 @@ func (c *Cluster) compareDue(ctx context.Context, m *topology.Map, known *knownC
 	}
 	_, err = c.settleCopies(ctx, suspected, settleHow{repair: true, patience: min(settlePatience, c.config.RouterPatience)})
 	for _, look := range suspected {
-		known.tables[look.table].next = time.Now().Add(c.config.CompareInterval)
+		known.tables[look.table].noteSettled(err == nil, c.config.CompareInterval)
 	}
 	if err != nil {
 		return errors.Join(failure, c.noteUnsettled(ctx, set, suspected, err))
 	}
 	return failure
+}
+
+// noteSettled lets a table be looked at again soon if it could not be settled, and less and less soon if that goes on: clients wait each time.
+func (k *knownCopy) noteSettled(settled bool, interval time.Duration) {
+	if settled {
+		k.unsettled = 0
+		return
+	}
+	k.next = time.Now().Add(min(interval, interval/compareAgain<<k.unsettled))
+	k.unsettled = min(k.unsettled+1, compareAgain)
 }
 
 // compareOne looks at one table, unless nobody has written to it since all of its copies were equal.
@@ -180,9 +193,9 @@ func (c *Cluster) compareOne(ctx context.Context, set *copySet, one *knownCopy, 
 		return look, err
 	}
 	c.noteCopies(ctx, set, look.results)
+	one.next = time.Now().Add(max(c.config.CompareInterval, compareShare*time.Since(began)))
 	if len(look.suspects) == 0 && !slices.ContainsFunc(look.results, func(r copyResult) bool { return !r.isEqual() }) {
 		one.written, one.read = written, began
-		one.next = time.Now().Add(max(c.config.CompareInterval, compareShare*time.Since(began)))
 	}
 	return look, nil
 }
