@@ -28,7 +28,7 @@ const (
 )
 
 // compareShare bounds what comparing costs: a table that took a while is left alone for so many times as long. Tests do not mind the cost.
-var compareShare = time.Duration(20)
+var compareShare = 20
 
 // keepCopies compares the copies of reference tables, and repairs those that differ, until the leadership ends. A leader that does not know yet that it is none
 // does no harm: what it changes it changes under a hold and locks.
@@ -193,7 +193,7 @@ func (c *Cluster) compareOne(ctx context.Context, set *copySet, one *knownCopy, 
 		return look, err
 	}
 	c.noteCopies(ctx, set, look.results)
-	one.next = time.Now().Add(max(c.config.CompareInterval, compareShare*time.Since(began)))
+	one.next = time.Now().Add(max(c.config.CompareInterval, time.Duration(compareShare)*time.Since(began)))
 	if len(look.suspects) == 0 && !slices.ContainsFunc(look.results, func(r copyResult) bool { return !r.isEqual() }) {
 		one.written, one.read = written, began
 	}
