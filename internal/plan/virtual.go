@@ -142,7 +142,7 @@ var plainInteger = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
 var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 
 // ownIn are the catalogues in which there is something of the router's own.
-var ownIn = []string{"pg_class", "pg_namespace", "pg_proc", "pg_sequence", "pg_trigger", "pg_type"}
+var ownIn = []string{"pg_class", "pg_namespace", "pg_proc", "pg_rewrite", "pg_sequence", "pg_trigger", "pg_type"}
 
 // SequencePrefix stands before the name of a sequence, as SQL writes it, that a dump reads as a table.
 const SequencePrefix = "sequence "

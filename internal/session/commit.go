@@ -38,23 +38,26 @@ func (s *session) tellLegs(legs []*leg, sql func(*leg) string) []told {
 
 // tellFirmly is tellLegs for what no request of the client's cancels: the outcome is decided.
 func (s *session) tellFirmly(legs []*leg, sql func(*leg) string) []told {
-	ready, answers := s.writeLegs(legs, sql)
-	return s.hearLegs(legs, ready, answers)
+	owed, answers := s.writeLegs(legs, sql)
+	return s.hearLegs(legs, owed, answers)
 }
 
+// awaited is how many answers a leg owes: to what it had to be told anyhow, and to what it is asked.
+type awaited struct{ script, ready int }
+
 // writeLegs is the first half of telling legs something.
-func (s *session) writeLegs(legs []*leg, sql func(*leg) string) (ready []int, answers []told) {
-	answers, ready = make([]told, len(legs)), make([]int, len(legs))
+func (s *session) writeLegs(legs []*leg, sql func(*leg) string) (owed []awaited, answers []told) {
+	answers, owed = make([]told, len(legs)), make([]awaited, len(legs))
 	for i, l := range legs {
 		text := sql(l) // which may have something to say before
 		var out []byte
 		for _, line := range l.pending {
 			out = wire.AppendQuery(out, line.on(l.backend.Shard()))
 		}
-		ready[i] = len(l.pending) + 1
+		owed[i] = awaited{len(l.pending), 1}
 		if len(l.before) > 0 {
 			out = append(out, l.before...)
-			ready[i]++
+			owed[i].ready++
 		}
 		out = wire.AppendQuery(out, text)
 		l.pending, l.before, l.state.unnamed = nil, nil, nil
@@ -62,14 +65,14 @@ func (s *session) writeLegs(legs []*leg, sql func(*leg) string) (ready []int, an
 			answers[i].err = err
 		}
 	}
-	return ready, answers
+	return owed, answers
 }
 
 // hearLegs is the second half.
-func (s *session) hearLegs(legs []*leg, ready []int, answers []told) []told {
+func (s *session) hearLegs(legs []*leg, owed []awaited, answers []told) []told {
 	for i, l := range legs {
 		if answers[i].err == nil {
-			answers[i] = s.hearLeg(l, ready[i])
+			answers[i] = s.hearLeg(l, owed[i])
 		}
 		if answers[i].err != nil {
 			s.dropLeg(l, answers[i].err.Error())
@@ -92,10 +95,10 @@ func (s *session) setWorking(legs []*leg) {
 }
 
 // hearLeg reads a leg's answer without putting it to work.
-func (s *session) hearLeg(l *leg, ready int) told {
+func (s *session) hearLeg(l *leg, owed awaited) told {
 	backend, state := s.backend, s.state
 	s.backend, s.state = l.backend, l.state
-	a, err := s.hear(ready)
+	a, err := s.hear(owed.script, owed.ready)
 	s.backend, s.state = backend, state
 	if err == nil {
 		l.status = a.status

@@ -289,11 +289,7 @@ func (o *opening) openOn(opened *txn.Opening, legs []*leg) (again bool, refused 
 		if failure != nil && failure.Code == pgerr.LockNotAvailable && slices.Contains(barring, legs[i]) {
 			again, failure = true, nil
 		} else if failure == nil {
-			rows := a.rows
-			if slices.Contains(barring, legs[i]) {
-				rows = rows[min(1, len(rows)):] // the first is the lock's
-			}
-			err := opened.Opened(legs[i].backend.Shard(), rows)
+			err := opened.Opened(legs[i].backend.Shard(), a.rows)
 			switch {
 			case errors.Is(err, txn.ErrStale):
 				again = true

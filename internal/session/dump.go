@@ -27,6 +27,7 @@ const ownSchema = "coalesce(pg_catalog.to_regnamespace('cleave')::pg_catalog.oid
 // notOwn says, by catalogue, which rows are not the router's own.
 var notOwn = map[string]string{
 	"pg_class": "relnamespace <> " + ownSchema, "pg_namespace": "oid <> " + ownSchema, "pg_proc": "pronamespace <> " + ownSchema, "pg_type": "typnamespace <> " + ownSchema,
+	"pg_rewrite": "ev_class NOT IN (SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = " + ownSchema + ")",
 	"pg_trigger": "tgfoid NOT IN (SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = " + ownSchema + ")",
 }
 

@@ -93,12 +93,12 @@ func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 	c.s.setWorking(c.others)
 	defer c.s.setWorking(nil)
 	members := txn.NumbersText(c.members)
-	ready, answers := c.s.writeLegs(c.others, func(l *leg) string {
+	owed, answers := c.s.writeLegs(c.others, func(l *leg) string {
 		c.noting(l, partNote, c.gid, members)
 		return "PREPARE TRANSACTION " + c.part(l)
 	})
 	failpoint.Hit("commit.preparing")
-	for i, a := range c.s.hearLegs(c.others, ready, answers) {
+	for i, a := range c.s.hearLegs(c.others, owed, answers) {
 		failure := c.noted(&a, c.others[i], partNote)
 		if failure == nil {
 			failure = c.learnt(&a, c.others[i])
@@ -186,12 +186,12 @@ func (c *commitment) part(l *leg) string {
 // decide commits the part that decides, and returns why it is not committed. Nothing cancels it.
 func (c *commitment) decide() *pgerr.Error {
 	legs := []*leg{c.decider}
-	ready, answers := c.s.writeLegs(legs, func(l *leg) string {
+	owed, answers := c.s.writeLegs(legs, func(l *leg) string {
 		c.noting(l, decisionNote, c.gid, txn.NumbersText(c.members), txn.NumbersText(c.xids))
 		return "COMMIT"
 	})
 	failpoint.Hit("commit.deciding")
-	a := c.s.hearLegs(legs, ready, answers)[0]
+	a := c.s.hearLegs(legs, owed, answers)[0]
 	switch failure := c.noted(&a, c.decider, decisionNote); {
 	case a.err != nil:
 		return c.outcome()
@@ -291,15 +291,15 @@ func (c *commitment) tell(legs []*leg, command string) (left []*leg) {
 		}
 	}
 	sql := func(l *leg) string { return command + " " + c.part(l) }
-	ready, answers := make([]int, len(legs)), make([]told, len(legs))
+	owed, answers := make([]awaited, len(legs)), make([]told, len(legs))
 	for i := range legs { // one by one, so that a test can come between
 		one, answer := c.s.writeLegs(legs[i:i+1], sql)
-		ready[i], answers[i] = one[0], answer[0]
+		owed[i], answers[i] = one[0], answer[0]
 		if command == commitPrepared {
 			failpoint.Hit("commit.finishing")
 		}
 	}
-	for i, a := range c.s.hearLegs(legs, ready, answers) {
+	for i, a := range c.s.hearLegs(legs, owed, answers) {
 		if failure := a.refusal(legs[i]); failure != nil && failure.Code != pgerr.UndefinedObject {
 			left = append(left, legs[i])
 		}

@@ -222,6 +222,7 @@ var numbersOfShardedTables = idFunctions(0) + `
 		base bigint := coalesce(cleave.ticket_base(sequence), 0);
 		blocks boolean := cleave.counts_in_blocks(sequence);
 		reached bigint;
+		attempts integer := 0;
 	BEGIN
 		IF blocks IS NULL OR number < 0 THEN
 			RETURN false;
@@ -230,9 +231,20 @@ var numbersOfShardedTables = idFunctions(0) + `
 			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for sequence %s', (SELECT relname FROM pg_class WHERE oid = sequence));
 		END IF;
 		UPDATE cleave.number_blocks b SET next = number + 1 WHERE b.sequence = cleave.sequence_name(skip_numbers.sequence) AND b.next <= number;
-		-- Read as a table: pg_sequence_last_value would keep a lock that stands in the way of another who changes the sequence as well.
-		EXECUTE format('SELECT s.seqmin, s.seqmax, s.seqcache, CASE WHEN q.is_called THEN q.last_value ELSE s.seqmin - 1 END AS last
-			FROM pg_sequence s, %s q WHERE s.seqrelid = $1', sequence) INTO own USING sequence;
+		-- Read as a table: pg_sequence_last_value would keep a lock that stands in the way of another who changes the sequence as well. Without it the file
+		-- may be another's who has changed it meanwhile, and empty.
+		LOOP
+			BEGIN
+				EXECUTE format('SELECT s.seqmin, s.seqmax, s.seqcache, CASE WHEN q.is_called THEN q.last_value ELSE s.seqmin - 1 END AS last
+					FROM pg_sequence s, %s q WHERE s.seqrelid = $1', sequence) INTO own USING sequence;
+				EXIT;
+			EXCEPTION WHEN data_corrupted THEN
+				attempts := attempts + 1;
+				IF attempts > 9 THEN
+					RAISE;
+				END IF;
+			END;
+		END LOOP;
 		-- A block that ends before the number is used up, and another is given; a lane goes on, because its numbers meet no others.
 		IF number + base <= own.last OR number + base < own.seqmin OR NOT blocks AND number + base > own.seqmax THEN
 			RETURN true;

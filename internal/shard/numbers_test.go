@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -723,11 +724,16 @@ func TestSetNumberBesideOthers(t *testing.T) {
 		go func() {
 			calls := 0
 			for ; ctx.Err() == nil; calls++ {
-				jump := 400
+				jump := int64(400)
 				if calls%6 == 0 {
 					jump = 150_000
 				}
-				if _, err := other.Exec(t.Context(), "SELECT cleave.set_number('tags_id_seq', (SELECT last_value + (random() * $1)::int FROM tags_id_seq))", jump); err != nil {
+				var last int64
+				err := other.QueryRow(t.Context(), "SELECT coalesce(pg_sequence_last_value('tags_id_seq'), 0)").Scan(&last)
+				if err == nil {
+					_, err = other.Exec(t.Context(), "SELECT cleave.set_number('tags_id_seq', $1)", last+rand.Int64N(jump))
+				}
+				if err != nil {
 					t.Error(err)
 					break
 				}
