@@ -87,9 +87,10 @@ func (s *session) lockFirst(st *plan.Statement, legs []*leg, before int) *pgerr.
 		names[i] = topology.TableName(name).String()
 	}
 	limitLocks(st, legs, "0", lockPatience)
-	for i, a := range s.tellLegs(legs, always("LOCK TABLE "+strings.Join(names, ", ")+" IN SHARE MODE")) {
-		if refused := s.definitionFailed(&a, legs[i], true); refused != nil {
-			return refused
+	answers := s.tellLegs(legs, always("LOCK TABLE "+strings.Join(names, ", ")+" IN SHARE MODE"))
+	for i := range answers {
+		if refused := s.definitionFailed(answers, legs, i); refused != nil {
+			return onShard(legs[i], refused)
 		}
 	}
 	s.used.add(st.Holds)
@@ -149,21 +150,23 @@ func (s *session) defineOn(st *plan.Statement, text string, legs []*leg) (string
 	}
 	limitLocks(st, legs, "0", lockPatience)
 	s.notices = true
-	first := s.tellLegs(legs[:1], always(text))[0]
+	first := s.tellLegs(legs[:1], always(text))
 	s.notices = false
-	if refused := s.definitionFailed(&first, legs[0], false); refused != nil {
+	if refused := s.definitionFailed(first, legs, 0); refused != nil {
 		return "", refused
 	}
 	others := legs[1:]
-	for i, a := range s.tellLegs(others, s.definitionFor(st, text)) {
-		if st.Route.Lenient && a.failure != nil && lacksIt(a.failure.Code) {
-			if refused := s.passOver(others[i]); refused != nil {
+	answers := s.tellLegs(others, s.definitionFor(st, text))
+	for i, a := range answers {
+		if st.Route.Lenient && a.failure != nil && lacksIt(a.failure.Code) && !anyLost(answers) {
+			answers[i] = s.passOver(others[i])
+			if refused := s.definitionFailed(answers, others, i); refused != nil {
 				return "", refused
 			}
 			continue
 		}
-		if refused := s.definitionFailed(&a, others[i], true); refused != nil {
-			return "", refused
+		if refused := s.definitionFailed(answers, others, i); refused != nil {
+			return "", onShard(others[i], refused)
 		}
 		if st.Route.Lenient {
 			others[i].pending.add(line{sql: "RELEASE SAVEPOINT " + passOverSavepoint, kind: lineSet})
@@ -171,7 +174,7 @@ func (s *session) defineOn(st *plan.Statement, text string, legs []*leg) (string
 	}
 	limitLocks(st, legs, lockPatience, "0")
 	s.defined(st)
-	return first.tag, nil
+	return first[0].tag, nil
 }
 
 // lockPatience is how long a definition that keeps everybody off its tables waits for those who have them locked and whom no router
@@ -210,26 +213,27 @@ func lacksIt(code string) bool {
 }
 
 // passOver takes back what a shard has not done.
-func (s *session) passOver(l *leg) *pgerr.Error {
-	a := s.tellLegs([]*leg{l}, always("ROLLBACK TO SAVEPOINT "+passOverSavepoint+"; RELEASE SAVEPOINT "+passOverSavepoint))[0]
-	return a.refusal(l)
+func (s *session) passOver(l *leg) told {
+	return s.tellLegs([]*leg{l}, always("ROLLBACK TO SAVEPOINT "+passOverSavepoint+"; RELEASE SAVEPOINT "+passOverSavepoint))[0]
 }
 
-// definitionFailed says why a shard did not do it; named: and which one.
-func (s *session) definitionFailed(a *told, l *leg, named bool) *pgerr.Error {
-	refused := a.refusal(l)
-	if refused == nil {
-		return nil
-	}
-	if a.err != nil {
-		s.rollbackLegs()
-		s.releaseLegs()
-		s.endLost(!s.tx.implicit)
-	}
-	if named {
-		refused = refused.WithDetail("%s", strings.TrimSpace(fmt.Sprintf("On shard %q. %s", l.backend.ShardName(), refused.Detail)))
+// definitionFailed says why a shard did not do it. If any of those that were told is lost, the transaction is over: going back to a savepoint would not bring back what
+// that one had done before.
+func (s *session) definitionFailed(answers []told, legs []*leg, i int) *pgerr.Error {
+	refused := answers[i].refusal(legs[i])
+	if refused != nil && anyLost(answers) {
+		s.endWithLeg()
 	}
 	return refused
+}
+
+func anyLost(answers []told) bool {
+	return slices.ContainsFunc(answers, func(a told) bool { return a.err != nil })
+}
+
+// onShard says where an error comes from.
+func onShard(l *leg, refused *pgerr.Error) *pgerr.Error {
+	return refused.WithDetail("%s", strings.TrimSpace(fmt.Sprintf("On shard %q. %s", l.backend.ShardName(), refused.Detail)))
 }
 
 // defined notes what follows from a definition.
@@ -265,10 +269,11 @@ func (s *session) mayChange(st *plan.Statement) *pgerr.Error {
 	if st.HoldRight != "" {
 		sql = fmt.Sprintf(notAllowed, strings.Join(names, ", "), sqltext.QuoteLiteral(st.HoldRight))
 	}
-	a := s.tellLegs(legs, always(sql))[0]
-	if refused := s.definitionFailed(&a, legs[0], false); refused != nil {
+	answers := s.tellLegs(legs, always(sql))
+	if refused := s.definitionFailed(answers, legs, 0); refused != nil {
 		return refused
 	}
+	a := answers[0]
 	switch {
 	case len(a.rows) == 0:
 		return nil

@@ -175,6 +175,39 @@ func TestTransactionThatLosesAShard(t *testing.T) {
 	}
 }
 
+// TestDefinitionThatLosesAShard: where another shard has refused the definition, a savepoint does not bring back what the lost one had done before it.
+func TestDefinitionThatLosesAShard(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
+	first, second, third := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
+	execute(t, w.onShard(t, 2), "INSERT INTO orders VALUES ("+second+", 'bad')")
+	reader := w.onShard(t, 3)
+	execute(t, reader, "BEGIN; LOCK TABLE orders IN ACCESS SHARE MODE")
+	client := dialRaw(t, w.address, nil)
+	client.query("BEGIN")
+	client.query("INSERT INTO orders VALUES (" + first + ", 'x')")
+	client.query("INSERT INTO orders VALUES (" + third + ", 'x')")
+	client.query("SAVEPOINT s")
+	definition := "ALTER TABLE orders ADD CONSTRAINT good CHECK (note <> 'bad')"
+	said := make(chan []string)
+	go func() { said <- client.query(definition) }()
+	admin := w.onShard(t, 3)
+	running(t, admin, "ALTER TABLE")
+	execute(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE%'")
+	wantCodes(t, <-said, "23514", "ready E")
+	wantCodes(t, client.query("ROLLBACK TO s"), "3B001", "ready E")
+	if said := strings.Join(client.query("COMMIT"), " "); !strings.Contains(said, "ROLLBACK") {
+		t.Errorf("COMMIT said %s", said)
+	}
+	execute(t, reader, "ROLLBACK")
+	for _, number := range []int{1, 3} {
+		if n := one[int](t, w.onShard(t, number), "SELECT count(*) FROM orders"); n != 0 {
+			t.Errorf("shard %d has %d rows", number, n)
+		}
+	}
+	w.nothingPrepared(t)
+	w.settled(t)
+}
+
 // TestCommitThatFails: a deferred check on one shard undoes all of them.
 func TestCommitThatFails(t *testing.T) {
 	for name, deferred := range map[string]int{"where it is prepared": 2, "where it is committed": 1} {
