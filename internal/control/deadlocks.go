@@ -78,15 +78,19 @@ func (c *Cluster) judge(ctx context.Context, leadership *store.Leadership, judge
 	})
 	overdue := func(t *deadlock.Transaction) bool { return now.Sub(given[records[t.ID].Revision]) > verdictPatience }
 	for _, victim := range judge.Look(ctx, transactions, overdue) {
-		c.sentence(ctx, leadership, records[victim.Transaction.ID], victim)
+		c.sentence(ctx, leadership, records, victim)
 	}
 }
 
-// sentence writes a verdict, for the victim's router to carry out.
-func (c *Cluster) sentence(ctx context.Context, leadership *store.Leadership, record store.Wait, victim deadlock.Victim) {
+// sentence writes a verdict, for the victim's router to carry out. One that stands in for others who did not is the only one of its circle.
+func (c *Cluster) sentence(ctx context.Context, leadership *store.Leadership, records map[string]store.Wait, victim deadlock.Victim) {
+	var instead []store.Wait
+	for _, t := range victim.Instead {
+		instead = append(instead, records[t.ID])
+	}
 	verdict, err := victim.Verdict.Encode()
 	if err == nil {
-		err = leadership.Judge(ctx, record, verdict)
+		err = leadership.Judge(ctx, records[victim.Transaction.ID], verdict, instead...)
 	}
 	switch {
 	case err == nil:

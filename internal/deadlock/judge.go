@@ -25,6 +25,8 @@ type Judge struct {
 type Victim struct {
 	Transaction *Transaction
 	Verdict     Verdict
+	// Instead are those of the circle that were sentenced before, and need not end any more.
+	Instead []*Transaction
 }
 
 // NewJudge returns a judge that asks the shards of the map.
@@ -47,7 +49,7 @@ func (j *Judge) Look(ctx context.Context, transactions []*Transaction, overdue f
 	g := newGraph(transactions, first, &second)
 	var victims []Victim
 	for _, c := range circles(g, overdue) {
-		victims = append(victims, Victim{c.victim, Verdict{g.recordedWaits(c.victim), j.words(g, c.circle)}})
+		victims = append(victims, Victim{c.victim, Verdict{g.recordedWaits(c.victim), j.words(g, c.circle)}, g.sentenced(c.circle)})
 	}
 	return victims
 }
@@ -79,6 +81,17 @@ func circles(g *graph, overdue func(*Transaction) bool) []broken {
 		g.ended[victim.ID] = true
 		found = append(found, broken{c, victim})
 	}
+}
+
+// sentenced are those of a circle that were victims before.
+func (g *graph) sentenced(c *circle) []*Transaction {
+	var before []*Transaction
+	for _, id := range c.transactions {
+		if t := g.transaction(id); t.Sentenced {
+			before = append(before, t)
+		}
+	}
+	return before
 }
 
 // recordedWaits are the waits of a transaction that last.

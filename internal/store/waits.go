@@ -140,19 +140,28 @@ func (s *Store) awaitChange(ctx context.Context, prefix string, revision int64, 
 	sleep(ctx, jitter(firstPause)) // Not in a tight loop, where the watch broke off.
 }
 
-// Judge adds a verdict to a record as it was read. It fails with [ErrConflict] if the record is not that one any more, and with [ErrNotLeader].
-func (l *Leadership) Judge(ctx context.Context, wait Wait, verdict json.RawMessage) error {
+// Judge adds a verdict to a record as it was read, and takes back those on others, all or nothing. It fails with [ErrConflict] if one of the records is
+// not that one any more, and with [ErrNotLeader].
+func (l *Leadership) Judge(ctx context.Context, wait Wait, verdict json.RawMessage, takeBack ...Wait) error {
 	const action = "write a verdict"
-	value, err := json.Marshal(waitRecord{Body: wait.Body, Verdict: verdict})
-	if err != nil {
-		return fmt.Errorf("%s: %w", action, err)
+	t := transaction{action: action, when: []clientv3.Cmp{l.stillLeads()}, otherwise: []clientv3.Op{clientv3.OpGet(l.key)}}
+	for i, w := range append([]Wait{wait}, takeBack...) {
+		if i > 0 {
+			verdict = nil
+		}
+		value, err := json.Marshal(waitRecord{Body: w.Body, Verdict: verdict})
+		if err != nil {
+			return fmt.Errorf("%s: %w", action, err)
+		}
+		key := l.store.keys.waits + w.Router + "/" + w.ID
+		t.when = append(t.when, clientv3.Compare(clientv3.ModRevision(key), "=", w.Revision))
+		t.then = append(t.then, clientv3.OpPut(key, string(value), clientv3.WithIgnoreLease()))
 	}
-	key := l.store.keys.waits + wait.Router + "/" + wait.ID
-	result, err := l.write(ctx, action, key, wait.Revision, clientv3.OpPut(key, string(value), clientv3.WithIgnoreLease()))
+	response, _, err := l.store.commit(ctx, t)
 	switch {
-	case err != nil || result.applied:
+	case err != nil || response.Succeeded:
 		return err
-	case !result.leads:
+	case createRevision(response, 0) != l.token:
 		return fmt.Errorf("%s: %w", action, ErrNotLeader)
 	default: // Or an earlier try was applied and its answer lost: then the verdict is there.
 		return fmt.Errorf("%s: %w", action, ErrConflict)

@@ -81,6 +81,22 @@ func TestWaits(t *testing.T) {
 	if err := leader.Judge(ctx, waits[0], json.RawMessage(`"again"`)); !errors.Is(err, ErrConflict) {
 		t.Errorf("a verdict on what was read earlier: %v", err)
 	}
+	if err := leader.Judge(ctx, waits[1], json.RawMessage(`"guilty"`), waits[0]); !errors.Is(err, ErrConflict) {
+		t.Errorf("a verdict on what was read earlier is taken back: %v", err)
+	}
+	waits = list(2)
+	if err := leader.Judge(ctx, waits[1], json.RawMessage(`"guilty"`), waits[0]); err != nil {
+		t.Fatal(err)
+	}
+	if _, verdicts, _ := exchange(one, nil); len(verdicts) != 0 {
+		t.Errorf("the verdict is not taken back: %v", verdicts)
+	}
+	if _, verdicts, _ := exchange(other, nil); len(verdicts) != 1 {
+		t.Errorf("the other verdict is not there: %v", verdicts)
+	}
+	if err := leader.Judge(ctx, list(2)[0], json.RawMessage(`"guilty"`)); err != nil {
+		t.Fatal(err)
+	}
 	if _, verdicts, _ := exchange(one, map[string]json.RawMessage{"7": json.RawMessage(`3`)}); len(verdicts) != 0 {
 		t.Errorf("the verdict is still there: %v", verdicts)
 	}
