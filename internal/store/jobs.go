@@ -166,7 +166,7 @@ func (l *Leadership) write(ctx context.Context, action, key string, revision int
 	if response.Succeeded {
 		return fencedResult{applied: true, revision: response.Header.Revision}, nil
 	}
-	result := fencedResult{leads: createRevision(response, 0) == l.token, lostAnswer: lostAnswer}
+	result := fencedResult{leads: createRevision(response) == l.token, lostAnswer: lostAnswer}
 	if kvs := response.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
 		result.stored = kvs[0]
 	}

@@ -79,7 +79,7 @@ func (s *Store) queueUp(ctx context.Context, candidate string) (*Leadership, err
 	}
 	l.token = response.Header.Revision
 	if !response.Succeeded { // The key bears our lease's name: it is ours, from a try whose answer was lost.
-		l.token = createRevision(response, 0)
+		l.token = createRevision(response)
 	}
 	l.life, l.end = context.WithCancel(s.ctx)
 	if !s.start(l.run) {
@@ -130,7 +130,7 @@ func (s *Store) predecessor(ctx context.Context, l *Leadership) (key string, rev
 	if err != nil {
 		return "", 0, err
 	}
-	if createRevision(response, 0) != l.token {
+	if createRevision(response) != l.token {
 		return "", 0, ErrNotLeader
 	}
 	if kvs := response.Responses[1].GetResponseRange().Kvs; len(kvs) > 0 {
@@ -213,9 +213,9 @@ func (l *Leadership) stillLeads() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(l.key), "=", l.token)
 }
 
-// createRevision returns when the key of the i-th read of a transaction was created; 0: there is none.
-func createRevision(response *clientv3.TxnResponse, i int) int64 {
-	if kvs := response.Responses[i].GetResponseRange().Kvs; len(kvs) > 0 {
+// createRevision returns when the key of the first read of a transaction was created; 0: there is none.
+func createRevision(response *clientv3.TxnResponse) int64 {
+	if kvs := response.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 		return kvs[0].CreateRevision
 	}
 	return 0

@@ -161,7 +161,7 @@ func (l *Leadership) Judge(ctx context.Context, wait Wait, verdict json.RawMessa
 	switch {
 	case err != nil || response.Succeeded:
 		return err
-	case createRevision(response, 0) != l.token:
+	case createRevision(response) != l.token:
 		return fmt.Errorf("%s: %w", action, ErrNotLeader)
 	default: // Or an earlier try was applied and its answer lost: then the verdict is there.
 		return fmt.Errorf("%s: %w", action, ErrConflict)
