@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,9 +19,10 @@ import (
 func onlyWaiting(t *testing.T, w *world) deadlock.Session {
 	t.Helper()
 	var waiting []deadlock.Session
-	eventually(t, "one session waits", func() bool {
+	eventually(t, "one session waits for the first shard", func() bool {
 		waiting, _ = w.server.Waiting(0)
-		return len(waiting) == 1 && one[int](t, w.onShard(t, 1), "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1
+		return len(waiting) == 1 && slices.ContainsFunc(waiting[0].Backends, func(b deadlock.Backend) bool { return b.Shard == 1 && b.Read }) &&
+			one[int](t, w.onShard(t, 1), "SELECT count(*) FROM pg_locks WHERE NOT granted") == 1
 	})
 	return waiting[0]
 }
