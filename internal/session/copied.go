@@ -13,8 +13,11 @@ import (
 
 // carriedByCopy says what has to be looked into of a COPY in binary format; nil: nothing. Of rows from the client the load is told.
 func (s *session) carriedByCopy(st *plan.Statement, text []byte) (*carried, *pgerr.Error) {
-	if !st.Binary || !st.Copy || !s.crossesKnown() {
+	if !st.Binary || !st.Copy {
 		return nil, nil
+	}
+	if crosses, refused := s.crossesKnown(); refused != nil || !crosses {
+		return nil, refused
 	}
 	types := st.Types
 	if types == nil {
@@ -38,13 +41,16 @@ func (s *session) carriedByCopy(st *plan.Statement, text []byte) (*carried, *pge
 }
 
 // crossesKnown is crossesNumbers after asking shards whose numbers are not known yet.
-func (s *session) crossesKnown() bool {
+func (s *session) crossesKnown() (bool, *pgerr.Error) {
 	for _, shard := range append(slices.Clone(s.spreadTo), s.shardNow()) {
-		if shard != noShard {
-			s.learnNumbers(shard)
+		if shard == noShard {
+			continue
+		}
+		if refused := s.learnNumbers(shard); refused != nil {
+			return false, refused
 		}
 	}
-	return s.crossesNumbers()
+	return s.crossesNumbers(), nil
 }
 
 // copiedTypes are those of the columns of the query in a COPY, by their numbers at home.

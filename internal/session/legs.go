@@ -158,7 +158,9 @@ func (s *session) changeShard(st *plan.Statement, shard int) *pgerr.Error {
 	if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
 		return refused
 	}
-	s.learnNumbers(shard)
+	if refused := s.learnNumbers(shard); refused != nil {
+		return refused
+	}
 	if s.backend != nil {
 		s.setAside()
 	}

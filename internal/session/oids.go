@@ -97,38 +97,48 @@ const numbersSQL = `SELECT 't', t.oid, n.nspname, t.typname, CASE t.typsend WHEN
 	UNION ALL SELECT 'r', c.oid, n.nspname, c.relname, '', 0, 0 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 	WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT LIKE 'pg\_%'`
 
-// learnNumbers makes sure that the numbers of a shard are known before it is used. If they cannot be had, those from before are used on. A
-// statement that goes on to more shards learns them before it takes a backend there.
-func (s *session) learnNumbers(shard int) {
+// learnNumbers makes sure that the numbers of a shard are known before it is used. If they cannot be had, those from before are used on; it is refused only
+// if asking has ended the transaction, or made it fail. A statement that goes on to more shards learns them before it takes a backend there.
+func (s *session) learnNumbers(shard int) *pgerr.Error {
 	home := s.home()
 	if shard == home || s.isAside || s.currentMap().ShardCount() < 2 {
-		return
+		return nil
 	}
 	epoch := s.server.epoch.Load() + s.server.planner.catalog.Epoch()
 	if s.server.numbers.isKnown(shard, epoch) {
-		return
+		return nil
 	}
 	// Who has a backend must not wait for one who waits for a backend.
 	if waits := s.backend == nil && !s.isSpread(); !s.server.numbers.takeTurn(shard, epoch, waits) {
-		return
+		return nil
 	}
 	defer s.server.numbers.fetching.Unlock()
-	names := func(number int) (answer, *pgerr.Error) {
-		return s.askShard(number, func() (answer, error) { return s.ask(numbersSQL) })
-	}
 	s.unheard = true
 	defer func() { s.unheard = false }()
-	there, refused := names(shard)
-	if refused != nil || there.failure != nil {
-		s.server.numbers.fail(shard)
-		return
+	var told [2][][]string
+	for i, number := range []int{shard, home} {
+		rows, ended, refused := s.askBeside(number, numbersSQL)
+		if refused != nil {
+			s.server.numbers.fail(shard)
+			if ended {
+				return refused
+			}
+			return nil
+		}
+		told[i] = rows
 	}
-	here, refused := names(home)
-	if refused != nil || here.failure != nil {
-		s.server.numbers.fail(shard)
-		return
+	s.server.numbers.put(shard, newNumbering(epoch, told[0], told[1]))
+	return nil
+}
+
+// askBeside asks a shard for rows that the transaction can do without. Ended: asking has ended the transaction, or made it fail.
+func (s *session) askBeside(shard int, sql string) (rows [][]string, ended bool, refused *pgerr.Error) {
+	inside, failed := s.backend != nil || s.isSpread(), s.hasFailed()
+	rows, refused = s.askRows(shard, sql)
+	if refused == nil || !inside || failed {
+		return rows, false, refused
 	}
-	s.server.numbers.put(shard, newNumbering(epoch, there.rows, here.rows))
+	return nil, s.backend == nil && !s.isSpread() || s.hasFailed(), refused
 }
 
 // newNumbering pairs what has the same name.

@@ -144,7 +144,9 @@ func (s *session) spreadAfter(st *plan.Statement, src source) *pgerr.Error {
 		if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
 			return refused
 		}
-		s.learnNumbers(shard)
+		if refused := s.learnNumbers(shard); refused != nil {
+			return refused
+		}
 	}
 	s.unload = nil
 	if st.Load != nil && st.Reads {

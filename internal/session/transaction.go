@@ -28,7 +28,9 @@ func (s *session) attach() error {
 		s.resume(l)
 		return nil
 	}
-	s.learnNumbers(shard)
+	if refused := s.learnNumbers(shard); refused != nil {
+		return refused
+	}
 	for attempt := 1; ; attempt++ {
 		if err := s.borrow(shard); err != nil {
 			return err

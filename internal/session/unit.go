@@ -333,7 +333,7 @@ func (s *session) begun() {
 		s.status = statusOpen
 	}
 	s.joined, s.tx.open, s.pending = s.joined || s.tx.begin != "", false, nil
-	if s.joined && !s.wrote {
+	if !s.wrote { // also where no block is known of yet: it may turn out that one was begun, or more shards take part
 		s.noteWrites()
 	}
 }
