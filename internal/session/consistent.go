@@ -41,24 +41,58 @@ func (s *session) wantsConsistent() bool {
 	return s.consistent
 }
 
-// openIfConsistent opens the snapshots of a transaction that is about to run its first statement, if its reads are to be consistent.
+// openIfConsistent opens the snapshots of a unit that is about to run the first statement of a transaction, if its reads are to be consistent.
 func (s *session) openIfConsistent() *pgerr.Error {
-	if !s.wantsConsistent() || s.backend != nil || s.isSpread() || s.isAside || s.tx.failed || !s.needsServer() || s.onlyPrepares() || s.currentMap().ShardCount() < 2 {
+	if !s.mayOpen() || !s.needsServer() || s.onlyPrepares() {
 		return nil
 	}
 	switch {
 	case s.tx.open:
-		level, refused := s.levelAhead()
-		if refused != nil || level != "repeatable read" {
-			return refused
-		}
-		return s.openSnapshots(s.allShards())
+		return s.openBlock(slices.ContainsFunc(s.ops, func(o op) bool { return o.planned != nil && o.planned.locks() }))
 	case len(s.spreadTo) > 0 && !s.needsBlock():
 		s.tx.open, s.tx.begin, s.tx.implicit = true, consistentBegin, true
 		return s.openSnapshots(s.allShards())
 	}
 	return nil
 }
+
+// mayOpen says whether reads are to be consistent, and no shard has been used yet.
+func (s *session) mayOpen() bool {
+	return s.wantsConsistent() && s.backend == nil && !s.isSpread() && !s.isAside && !s.tx.failed && s.currentMap().ShardCount() > 1
+}
+
+// openBlock opens the snapshots of a block that no shard has heard of, if it is to have some; locks: its first statement locks tables.
+func (s *session) openBlock(locks bool) *pgerr.Error {
+	level, refused := s.levelAhead()
+	switch {
+	case refused != nil || level != repeatableRead:
+		return refused
+	case locks:
+		return lockBeforeSnapshot
+	}
+	return s.openSnapshots(s.allShards())
+}
+
+// locks says whether a statement is a LOCK TABLE.
+func (p *planned) locks() bool {
+	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool { return st.Name == lockTable })
+}
+
+// lockTable is the statement that PostgreSQL runs without taking a snapshot.
+const lockTable = "LOCK TABLE"
+
+// lockBeforeSnapshot: who locks first wants to see what others have written before. The snapshots would have to be opened behind the lock, and perhaps
+// several times, each of which would let it go.
+var lockBeforeSnapshot = pgerr.New(pgerr.FeatureNotSupported, "LOCK TABLE as the first statement of a REPEATABLE READ transaction whose reads are consistent is not supported").
+	WithDetail("The snapshot of the whole cluster would be older than the lock.").
+	WithHint("Lock later, use READ COMMITTED, or SET LOCAL cleave.consistent_reads = off.")
+
+// openedTooLate refuses another shard to a transaction whose reads are to be consistent and that has begun on one shard alone.
+var openedTooLate = pgerr.New(pgerr.FeatureNotSupported, "consistent reads have to be opened before the transaction's first statement").
+	WithDetail("The transaction has a snapshot of one shard, and needs another shard.").
+	WithHint("Send BEGIN by itself, and SET cleave.consistent_reads before it.")
+
+const repeatableRead = "repeatable read"
 
 // allShards are the numbers of all shards. Who reads from some has to look at all, because the shard that decided what is read may be any.
 func (s *session) allShards() []int {
@@ -76,8 +110,8 @@ func (s *session) levelAhead() (string, *pgerr.Error) {
 		lines = append(lines, l.sql)
 	}
 	if said := strings.ToLower(strings.Join(lines, "; ")); strings.Contains(said, "isolation") {
-		if words := strings.Join(strings.Fields(said), " "); strings.Count(words, "isolation") == 1 && strings.Contains(words, "isolation level repeatable read") {
-			return "repeatable read", nil
+		if words := strings.Join(strings.Fields(said), " "); strings.Count(words, "isolation") == 1 && strings.Contains(words, "isolation level "+repeatableRead) {
+			return repeatableRead, nil
 		}
 		return s.isolation()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/txn"
@@ -93,7 +94,6 @@ func TestSettingConsistentReads(t *testing.T) {
 func TestHalfOfATransactionIsNotShown(t *testing.T) {
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := w.key(t, 1, 0), w.key(t, 2, 0)
-	first, second := w.onShard(t, 1), w.onShard(t, 2)
 	client := w.client(t)
 	execute(t, client, "INSERT INTO orders VALUES ($1, 'old'), ($2, 'old')", a, b)
 	execute(t, client, "SET cleave.consistent_reads = on")
@@ -111,31 +111,92 @@ func TestHalfOfATransactionIsNotShown(t *testing.T) {
 	if got := notes(); got != "old old" {
 		t.Fatalf("at first there is %q", got)
 	}
-	// The parts as a router would leave them that died when one had decided.
-	gid := fmt.Sprintf("cleave/%s/1/%d/1/1/router/random", clusterID[:8], first.PgConn().PID())
-	var xid string
-	execute(t, second, "SET cleave.router = 'by hand'")
-	execute(t, first, "SET cleave.router = 'by hand'")
-	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", b)} {
-		execute(t, second, sql)
-	}
-	xid = one[string](t, second, strings.Replace(txn.NoteStatement, "xid", "xid::text", 1), gid, "{1,2}")
-	execute(t, second, "PREPARE TRANSACTION '"+gid+"/1'")
+	prepare, decide, finish := parted(t, w, a, b)
+	prepare()
 	if got := notes(); got != "old old" {
 		t.Errorf("before the decision there is %q", got)
 	}
-	for _, sql := range []string{"BEGIN", fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", a)} {
-		execute(t, first, sql)
-	}
-	execute(t, first, txn.DecideStatement, gid, "{1,2}", "{0,"+xid+"}")
-	execute(t, first, "COMMIT")
+	decide()
 	read := make(chan string)
 	go func() { read <- notes() }()
 	time.Sleep(300 * time.Millisecond)
-	execute(t, second, "COMMIT PREPARED '"+gid+"/1'")
+	finish()
 	if got := <-read; got != "new new" {
 		t.Errorf("a reader that came in between saw %q", got)
 	}
+	w.nothingPrepared(t)
+}
+
+// parted makes the notes of two orders new in one transaction, in the steps of a router that may die between them.
+func parted(t testing.TB, w *world, a, b int64) (prepare, decide, finish func()) {
+	first, second := w.onShard(t, 1), w.onShard(t, 2)
+	gid := fmt.Sprintf("cleave/%s/1/%d/1/1/router/random", clusterID[:8], first.PgConn().PID())
+	write := func(conn *pgx.Conn, key int64) {
+		execute(t, conn, "SET cleave.router = 'by hand'")
+		execute(t, conn, "BEGIN")
+		execute(t, conn, fmt.Sprintf("UPDATE orders SET note = 'new' WHERE id = %d", key))
+	}
+	var xid string
+	prepare = func() {
+		write(second, b)
+		xid = one[string](t, second, strings.Replace(txn.NoteStatement, "xid", "xid::text", 1), gid, "{1,2}")
+		execute(t, second, "PREPARE TRANSACTION '"+gid+"/1'")
+	}
+	decide = func() {
+		write(first, a)
+		execute(t, first, txn.DecideStatement, gid, "{1,2}", "{0,"+xid+"}")
+		execute(t, first, "COMMIT")
+	}
+	return prepare, decide, func() { execute(t, second, "COMMIT PREPARED '"+gid+"/1'") }
+}
+
+// TestNoWayAroundTheSnapshots: however a transaction begins whose reads are to be consistent, it has snapshots of all shards or does not get to a second one.
+func TestNoWayAroundTheSnapshots(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	a, b := w.key(t, 1, 0), w.key(t, 2, 0)
+	execute(t, w.client(t), "INSERT INTO orders VALUES ($1, 'old'), ($2, 'old')", a, b)
+	prepare, decide, finish := parted(t, w, a, b)
+	prepare()
+	decide()
+	const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
+	readFirst, readSecond := fmt.Sprintf("SELECT note FROM orders WHERE id = %d", a), fmt.Sprintf("SELECT note FROM orders WHERE id = %d", b)
+	const on, comment = "SET cleave.consistent_reads = on", "COMMENT ON TABLE orders IS 'x'"
+	t.Run("blocks", func(t *testing.T) { // at a time: most of them wait
+		for name, c := range map[string]struct {
+			steps []string
+			code  string // of the last
+		}{
+			"BEGIN by itself":           {[]string{on, begin, readFirst}, "40001"},
+			"BEGIN in a text":           {[]string{on, begin + "; " + readFirst}, "40001"},
+			"a chained transaction":     {[]string{on, begin + "; COMMIT AND CHAIN; " + readFirst}, "40001"},
+			"a definition":              {[]string{on, begin, comment}, "40001"},
+			"a lock":                    {[]string{on, begin, "LOCK TABLE orders IN ACCESS SHARE MODE"}, "0A000"},
+			"a lock on one shard":       {[]string{on, begin, "LOCK TABLE undeclared IN ACCESS SHARE MODE"}, "0A000"},
+			"turned on behind a read":   {[]string{begin, readFirst, on, readSecond}, "0A000"},
+			"for the transaction alone": {[]string{begin, readFirst, "SET LOCAL cleave.consistent_reads = on", readSecond}, "0A000"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				client := dialRaw(t, w.address, nil)
+				last := len(c.steps) - 1
+				for _, sql := range c.steps[:last] {
+					if said := strings.Join(client.query(sql), " "); strings.Contains(said, "ERROR") {
+						t.Errorf("%s said %s", sql, said)
+					}
+				}
+				wantCodes(t, client.query(c.steps[last]), c.code, "ready E")
+			})
+		}
+	})
+	t.Run("a pipeline", func(t *testing.T) {
+		client := dialRaw(t, w.address, nil)
+		client.query(on)
+		client.query("SET default_transaction_isolation = 'repeatable read'")
+		client.send(pipeline(unnamed(readFirst), &pgproto3.Flush{})...)
+		client.replies(5)
+		wantCodes(t, client.ask(pipeline(unnamed(readSecond), sync1)...), "0A000", "ready I")
+	})
+	finish()
 	w.nothingPrepared(t)
 }
 

@@ -125,7 +125,7 @@ func (s *session) reachTemporary(st *plan.Statement) *pgerr.Error {
 			return refused
 		}
 	}
-	_, refused := s.enlist([]int{s.home()})
+	_, refused := s.enlist(st, []int{s.home()})
 	return refused
 }
 

@@ -67,7 +67,7 @@ func (s *session) define(st *plan.Statement, text string) (tag string, refused *
 	if refused := s.holdFor(st); refused != nil {
 		return "", refused
 	}
-	legs, refused := s.enlist(shards)
+	legs, refused := s.enlist(st, shards)
 	if refused != nil {
 		return "", refused
 	}
@@ -121,7 +121,12 @@ func (s *session) definedOn(st *plan.Statement) ([]int, *pgerr.Error) {
 }
 
 // enlist makes shards take part in the transaction.
-func (s *session) enlist(shards []int) ([]*leg, *pgerr.Error) {
+func (s *session) enlist(st *plan.Statement, shards []int) ([]*leg, *pgerr.Error) {
+	if s.tx.open && s.mayOpen() {
+		if refused := s.openBlock(st.Name == lockTable); refused != nil {
+			return nil, refused
+		}
+	}
 	for _, shard := range shards {
 		if s.backend != nil && s.backend.Shard() != shard {
 			s.setAside()
@@ -257,7 +262,7 @@ func (s *session) mayChange(st *plan.Statement) *pgerr.Error {
 	if s.server.config.Definitions == nil || len(st.Holds) == 0 || home == nil {
 		return nil
 	}
-	legs, refused := s.enlist([]int{home.Number()})
+	legs, refused := s.enlist(st, []int{home.Number()})
 	if refused != nil {
 		return refused
 	}
@@ -355,7 +360,7 @@ func (s *session) runEverywhere(st *plan.Statement, text string) (done bool, tag
 	if s.currentStatus() == statusFailed {
 		return false, "", inFailedTransaction
 	}
-	if st.Name == "LOCK TABLE" && s.currentStatus() == statusIdle {
+	if st.Name == lockTable && s.currentStatus() == statusIdle {
 		return false, "", pgerr.New(pgerr.NoActiveTransaction, "LOCK TABLE can only be used in transaction blocks")
 	}
 	if refused := s.rolloutInTheWay(st); refused != nil {

@@ -221,6 +221,9 @@ func (s *session) maySpread(st *plan.Statement) *pgerr.Error {
 	if refused != nil {
 		return refused
 	}
+	if level == repeatableRead && s.backend != nil && s.wantsConsistent() {
+		return openedTooLate
+	}
 	if level != "serializable" {
 		return nil
 	}

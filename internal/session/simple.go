@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -128,7 +129,7 @@ func (s *session) spanOf(text []byte) span {
 
 // manyStatements runs several statements in one piece on one shard, as PostgreSQL does: in one implicit transaction.
 func (s *session) manyStatements(p *planned, text []byte) error {
-	if s.takesNothing() || s.tx.implicit || goesStepByStep(p.plan.Statements) {
+	if s.takesNothing() || s.tx.implicit || goesStepByStep(p.plan.Statements) || s.wantsConsistent() && beginsBlock(p.plan.Statements) {
 		return s.stepThrough(p, text)
 	}
 	o := op{kind: opQuery, data: text, original: text, planned: p}
@@ -163,6 +164,11 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 	o.data = applyEdits(text, o.edits)
 	s.ops = append(s.ops, o)
 	return s.flush()
+}
+
+// beginsBlock says whether a transaction block begins in a text.
+func beginsBlock(statements []plan.Statement) bool {
+	return slices.ContainsFunc(statements, func(st plan.Statement) bool { return st.Command == plan.Begin || st.Transaction.Chain })
 }
 
 // prepareQuery routes a statement and writes it as the shard is to see it.

@@ -356,10 +356,10 @@ func (s *session) begunBySQL(st *plan.Statement, e *expect) {
 	switch prepared := s.ops[e.op].statement; {
 	case prepared != nil:
 		text = s.withoutEnds([]byte(prepared.text))
-	case st.End <= len(text):
+	case text != nil:
 		text = text[st.Start:st.End]
-	default:
-		return
+	default: // it was alone in its text
+		text = s.withoutEnds(s.ops[e.op].data)
 	}
 	s.tx.begin, s.tx.implicit = string(text), false
 }
