@@ -112,6 +112,7 @@ func (s *session) dropLeg(l *leg, reason string) {
 	shard := l.backend.Shard()
 	if p := s.pinned[shard]; p != nil && p.backend == l.backend {
 		s.unpin(shard, reason)
+		s.lostPin = p.isLost()
 		return
 	}
 	l.backend.Retire(reason)

@@ -424,7 +424,7 @@ func (s *session) execute(body []byte) *pgerr.Error {
 		}
 		return refused
 	}
-	if p.local {
+	if only := p.statement.single(); p.local || only != nil && s.concernsLegs(only) { // or it was bound when the transaction was on one shard
 		return s.executeLocal(p.statement)
 	}
 	if refused := s.goWhere(p); refused != nil {

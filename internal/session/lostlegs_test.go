@@ -68,3 +68,69 @@ func TestALegIsLostByAQuestion(t *testing.T) {
 	wantRows(t, w, 0, 0, 0)
 	w.nothingPrepared(t)
 }
+
+// TestCommandsBoundEarly: a command that ends the transaction, or is about all of it, is about all its shards when it is run, wherever it was when it was bound.
+func TestCommandsBoundEarly(t *testing.T) {
+	for command, c := range map[string]struct {
+		after []string // what is run behind it
+		rows  int
+	}{
+		"COMMIT":          {nil, 1},
+		"ROLLBACK":        {nil, 0},
+		"SAVEPOINT s":     {[]string{"DELETE FROM orders", "ROLLBACK TO s", "COMMIT"}, 1},
+		"ROLLBACK TO old": {[]string{"COMMIT"}, 0},
+	} {
+		t.Run(command, func(t *testing.T) {
+			w := newWorld(t, worldConfig{noPlain: true})
+			client := dialRaw(t, w.address, nil)
+			client.query("BEGIN")
+			client.query("SAVEPOINT old")
+			client.query(insertOrder(w.key(t, 1, 0)))
+			client.ask(parse("c", command), bind("early", "c"), sync1)
+			client.query(insertOrder(w.key(t, 2, 0)))
+			wantCodes(t, client.ask(run("early"), sync1), "", map[bool]string{true: "ready I", false: "ready T"}[c.after == nil])
+			for _, sql := range c.after {
+				client.query(sql)
+			}
+			wantRows(t, w, c.rows, c.rows)
+			w.nothingPrepared(t)
+			w.settled(t)
+		})
+	}
+}
+
+// TestBeginBehindAPipeline: what a pipeline has done before it is in the block, and other shards begin it as well.
+func TestBeginBehindAPipeline(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	client := dialRaw(t, w.address, nil)
+	client.ask(pipeline(unnamed(insertOrder(w.key(t, 1, 0))), &pgproto3.Query{String: "BEGIN"})...)
+	wantCodes(t, client.query(insertOrder(w.key(t, 2, 0))), "", "ready T")
+	client.query("ROLLBACK")
+	wantRows(t, w, 0, 0)
+}
+
+// TestAPinnedLegIsLost: a session that loses a backend of its own has lost what it was kept for, and is not to believe that it has it.
+func TestAPinnedLegIsLost(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	for _, last := range []string{"COMMIT", "SELECT * FROM orders", "SELECT * FROM undeclared", "COMMENT ON TABLE orders IS 'x'"} {
+		t.Run(last, func(t *testing.T) {
+			client := dialRaw(t, w.address, nil)
+			for _, sql := range []string{"SELECT pg_advisory_lock(42)", "BEGIN", "INSERT INTO undeclared VALUES (1, 'x')", insertOrder(w.key(t, 2, 0))} {
+				client.query(sql)
+			}
+			endIdle(t, w, 1)
+			client.send(&pgproto3.Query{String: last})
+			var said []string
+			for message, err := client.next(); err == nil; message, err = client.next() {
+				if e, is := message.(*pgproto3.ErrorResponse); is {
+					said = append(said, e.Severity+" "+e.Code)
+				}
+			}
+			if len(said) == 0 || said[len(said)-1] != "FATAL 57P01" && said[len(said)-1] != "FATAL 08006" {
+				t.Errorf("the session was told %v", said)
+			}
+			wantRows(t, w, 0, 0)
+			w.nothingPrepared(t)
+		})
+	}
+}

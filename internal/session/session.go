@@ -132,6 +132,8 @@ type session struct {
 	textBefore int // how many characters stand before it in the text
 	lastTag    []byte
 	pinned     map[int]*pinned
+	// lostPin says goodbye to a session that has lost a backend which it had kept; nil: it has lost none.
+	lostPin *pgerr.Error
 	// using is what the session runs now, and used what its transaction has used before, for those who have to wait for it; unitPlans
 	// are the plans of the unit. holds are the tables that it keeps others off.
 	using     atomic.Pointer[planned]
@@ -286,6 +288,9 @@ func (s *session) serve() error {
 		}
 		if err := s.handle(kind, body); err != nil {
 			return err
+		}
+		if s.lostPin != nil {
+			return s.sayGoodbye(s.lostPin)
 		}
 		s.relayed = 0
 		s.quiet()

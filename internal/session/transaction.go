@@ -75,10 +75,8 @@ var errNoShards = pgerr.New(pgerr.CannotConnectNow, "the cluster has no shards")
 func (s *session) borrow(shard int) error {
 	if p := s.pinned[shard]; p != nil && !s.isAside {
 		if !p.backend.Alive() {
-			name, reason := p.backend.ShardName(), p.why()
 			s.unpin(shard, "the server closed it")
-			return pgerr.Fatal(pgerr.AdminShutdown, "terminating connection: shard %q closed the backend that this session kept", name).
-				WithDetail("The session kept it for %s.", reason).WithHint("Connect again.")
+			return p.isLost()
 		}
 		s.hold(p.backend)
 		return nil
@@ -305,8 +303,15 @@ func (s *session) drop(reason string) {
 	s.mu.Lock()
 	if p := s.pinned[shard]; p != nil && p.backend == backend {
 		delete(s.pinned, shard)
+		s.lostPin = p.isLost()
 	}
 	s.mu.Unlock()
+}
+
+// isLost says goodbye to a session whose own backend is gone, and with it what it was kept for.
+func (p *pinned) isLost() *pgerr.Error {
+	return pgerr.Fatal(pgerr.AdminShutdown, "terminating connection: the backend on shard %q that this session kept is lost", p.backend.ShardName()).
+		WithDetail("The session kept it for %s.", p.why()).WithHint("Connect again.")
 }
 
 // pin keeps the attached backend for the session.
