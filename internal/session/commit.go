@@ -140,6 +140,8 @@ func (s *session) releaseLegs() {
 func (s *session) commitLegs() *pgerr.Error {
 	legs := s.allLegs()
 	last, others, readers := s.divideLegs(legs)
+	s.notices = true // such as that a commit has not waited for its replicas
+	defer func() { s.notices = false }()
 	refused := s.stillHolds()
 	switch {
 	case refused != nil, last == nil:
@@ -179,6 +181,10 @@ func (s *session) divideLegs(legs []*leg) (last *leg, others, readers []*leg) {
 
 func (s *session) commitOne(l *leg) *pgerr.Error {
 	a := s.tellLegs([]*leg{l}, always("COMMIT"))[0]
+	if a.err != nil {
+		return pgerr.New(pgerr.OutcomeUnknown, "the outcome of the transaction is not known").
+			WithDetail("Only shard %q has written in it, and was lost while it committed: %s.", l.backend.ShardName(), a.err)
+	}
 	if refused := a.refusal(l); refused != nil {
 		return refused
 	}

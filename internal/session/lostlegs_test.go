@@ -1,10 +1,14 @@
 package session
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
@@ -132,5 +136,74 @@ func TestAPinnedLegIsLost(t *testing.T) {
 			wantRows(t, w, 0, 0)
 			w.nothingPrepared(t)
 		})
+	}
+}
+
+// TestCommitWithoutItsReplicas: who is to wait for a replica that is not there, and is not let, hears of it as from PostgreSQL.
+func TestCommitWithoutItsReplicas(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	admin := w.onShard(t, 2)
+	replicas := func(names string) {
+		t.Helper()
+		execute(t, admin, "ALTER SYSTEM SET synchronous_standby_names = '"+names+"'")
+		execute(t, admin, "SELECT pg_reload_conf()")
+	}
+	const waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+	replicas("nobody")
+	eventually(t, "commits wait", func() bool {
+		probe, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), "postgres://postgres@"+w.shards[1].Addr()+"/postgres?sslmode=disable"))
+		defer func() { _ = conn.Close(context.Background()) }()
+		_, err := conn.Exec(probe, "CREATE TABLE IF NOT EXISTS probe (a int); DROP TABLE probe")
+		return err != nil
+	})
+	eventually(t, "nobody waits", func() bool {
+		return one[int](t, admin, "SELECT count(pg_terminate_backend(pid)) "+waits) == 0
+	})
+	key := 0
+	for _, c := range []struct {
+		name      string
+		first     string // on the first shard
+		cancelled bool
+		want      []string
+		committed bool
+	}{
+		{"the only writer is lost", "SELECT * FROM orders WHERE id = %d", false, []string{"ERROR 08007", "ready I"}, true},
+		{"the only writer is cancelled", "SELECT * FROM orders WHERE id = %d", true, []string{"WARNING", "done COMMIT", "ready I"}, true},
+		{"one of two writers is cancelled", "INSERT INTO orders VALUES (%d, 'x')", true, []string{"ERROR 57014", "ready I"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client := dialRaw(t, w.address, nil)
+			client.query("BEGIN")
+			client.query(fmt.Sprintf(c.first, w.key(t, 1, key)))
+			client.query(insertOrder(w.key(t, 2, key)))
+			before := one[int](t, admin, "SELECT count(*) FROM orders")
+			client.send(&pgproto3.Query{String: "COMMIT"})
+			eventually(t, "it waits", func() bool {
+				return one[int](t, admin, "SELECT count(*) "+waits) > 0
+			})
+			if c.cancelled {
+				w.cancel(t, client.pid, client.secret)
+			} else {
+				one[int](t, admin, "SELECT count(pg_terminate_backend(pid)) "+waits)
+			}
+			if !c.committed {
+				eventually(t, "it is being rolled back", func() bool { return one[int](t, admin, "SELECT count(*) "+waits+" AND query LIKE 'ROLLBACK%'") == 1 })
+				replicas("")
+			}
+			said := client.readyTimes(1)
+			for _, want := range c.want {
+				if !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, want) }) {
+					t.Errorf("COMMIT said %q, want %q", said, want)
+				}
+			}
+			if committed := one[int](t, admin, "SELECT count(*) FROM orders") > before; committed != c.committed {
+				t.Errorf("committed: %v", committed)
+			}
+			w.nothingPrepared(t)
+			w.settled(t)
+		})
+		key++
 	}
 }

@@ -90,6 +90,8 @@ func explained(failure *pgerr.Error) *pgerr.Error {
 
 // prepare prepares the others, and returns those that are, and why the rest is not.
 func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
+	c.s.asking.Store(true)
+	defer c.s.asking.Store(false)
 	c.s.setWorking(c.others)
 	defer c.s.setWorking(nil)
 	members := txn.NumbersText(c.members)
@@ -117,6 +119,9 @@ func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 		if refused == nil {
 			refused = failure
 		}
+	}
+	if c.s.cancelled.Swap(false) && refused == nil {
+		refused = errCancelled // or a part counts as prepared that has given up waiting for its replicas
 	}
 	return prepared, refused
 }
