@@ -3,10 +3,12 @@ package session
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -166,9 +168,10 @@ func always(sql string) func(*leg) string { return func(*leg) string { return sq
 
 // divideLegs says who wrote: last is the one that is committed without being prepared.
 func (s *session) divideLegs(legs []*leg) (last *leg, others, readers []*leg) {
+	readOnly := len(legs) > 1 && s.beganReadOnly()
 	for _, l := range legs {
 		switch {
-		case !l.wrote:
+		case !l.wrote || readOnly:
 			readers = append(readers, l)
 		case last == nil: // the home shard has the lowest number
 			last = l
@@ -177,6 +180,18 @@ func (s *session) divideLegs(legs []*leg) (last *leg, others, readers []*leg) {
 		}
 	}
 	return last, others, readers
+}
+
+// beganReadOnly says whether the transaction has been READ ONLY from its beginning, so that nobody can have written, whatever was run.
+func (s *session) beganReadOnly() bool {
+	var words []string
+	scanner := sqltext.NewScanner([]byte(s.tx.begin), s.standardConforming()) // which passes over comments
+	for token, more := scanner.Next(); more; token, more = scanner.Next() {
+		words = append(words, strings.ToLower(s.tx.begin[token.Start:token.End]))
+	}
+	said := strings.Join(words, " ")
+	return strings.Contains(said, "read only") && !strings.Contains(said, "read write") &&
+		!slices.ContainsFunc(s.tx.script, func(l line) bool { return strings.Contains(strings.ToLower(l.sql), "read") })
 }
 
 func (s *session) commitOne(l *leg) *pgerr.Error {

@@ -207,3 +207,52 @@ func TestCommitWithoutItsReplicas(t *testing.T) {
 		key++
 	}
 }
+
+// TestReadOnlyCommits: a transaction that could not write is committed, whatever it has run on its shards; one that only looks so is not taken for it.
+func TestReadOnlyCommits(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	declare := func(name string, key int64) string {
+		return fmt.Sprintf("DECLARE %s CURSOR FOR SELECT * FROM orders WHERE id = %d", name, key)
+	}
+	client := dialRaw(t, w.address, nil)
+	for _, sql := range []string{"BEGIN READ ONLY", declare("a", w.key(t, 1, 0)), "FETCH ALL FROM a", declare("b", w.key(t, 2, 0)), "FETCH ALL FROM b"} {
+		wantCodes(t, client.query(sql), "", "ready T")
+	}
+	if said := strings.Join(client.query("COMMIT"), " "); said != "done COMMIT ready I" {
+		t.Errorf("COMMIT said %s", said)
+	}
+	for _, begin := range []string{"BEGIN /* read only */ ISOLATION LEVEL READ COMMITTED", "BEGIN READ ONLY, READ WRITE"} {
+		client.query(begin)
+		client.query(insertOrder(w.key(t, 1, 0)))
+		client.query(insertOrder(w.key(t, 2, 0)))
+		endIdle(t, w, 2)
+		if said := strings.Join(client.query("COMMIT"), " "); !strings.Contains(said, "08006") {
+			t.Errorf("%s: COMMIT said %s", begin, said)
+		}
+		wantRows(t, w, 0, 0)
+	}
+	w.nothingPrepared(t)
+}
+
+// TestDeallocatedNotes: code that deallocates what the router has prepared on a backend costs one commit, and not all.
+func TestDeallocatedNotes(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE FUNCTION forget() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN 0; END $$"}})
+	client := dialRaw(t, w.address, nil)
+	commit := func(n int, more ...string) string {
+		client.query("BEGIN")
+		for _, sql := range append(more, insertOrder(w.key(t, 1, n)), insertOrder(w.key(t, 2, n))) {
+			client.query(sql)
+		}
+		return strings.Join(client.query("COMMIT"), " ")
+	}
+	const done = "done COMMIT ready I"
+	if said := commit(0); said != done {
+		t.Fatalf("the first said %s", said)
+	}
+	commit(1, "SELECT forget()")
+	commit(1) // by now it is noticed
+	if said := commit(2); said != done {
+		t.Errorf("the last said %s", said)
+	}
+	w.nothingPrepared(t)
+}

@@ -585,7 +585,7 @@ func (s *session) lost(cause error) error {
 	if wasPinned {
 		reason = p.why()
 	}
-	inBlock := s.status != statusIdle || s.tx.open || s.beside != nil
+	inBlock := s.status != statusIdle || s.tx.open || s.beside != nil && s.beside.open
 	s.beside = nil
 	torn := s.passing > 0 && !s.passingHide
 	s.drop(cause.Error())

@@ -164,10 +164,12 @@ func (c *commitment) noting(l *leg, n note, values ...string) {
 // noted returns why a leg has not done what it was told, which includes noting it.
 func (c *commitment) noted(a *told, l *leg, n note) *pgerr.Error {
 	failure := a.refusal(l)
-	if st := l.state.prepared[n.name]; st != nil && failure == nil {
+	switch st := l.state.prepared[n.name]; {
+	case st == nil:
+	case failure == nil:
 		st.confirmed = true
-	} else if st != nil && !st.confirmed {
-		l.state.remove(st) // it may never have been made
+	case !st.confirmed || failure.Code == pgerr.InvalidStatementName: // it may never have been made, or somebody's code has deallocated it
+		l.state.remove(st)
 	}
 	return failure
 }
