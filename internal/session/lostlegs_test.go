@@ -236,22 +236,26 @@ func TestReadOnlyCommits(t *testing.T) {
 
 // TestDeallocatedNotes: code that deallocates what the router has prepared on a backend costs one commit, and not all.
 func TestDeallocatedNotes(t *testing.T) {
-	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE FUNCTION forget() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN 0; END $$"}})
+	w := newWorld(t, worldConfig{noPlain: true})
 	client := dialRaw(t, w.address, nil)
-	commit := func(n int, more ...string) string {
+	commit := func(n int) string {
 		client.query("BEGIN")
-		for _, sql := range append(more, insertOrder(w.key(t, 1, n)), insertOrder(w.key(t, 2, n))) {
-			client.query(sql)
-		}
+		client.query(insertOrder(w.key(t, 1, n)))
+		client.query(insertOrder(w.key(t, 2, n)))
 		return strings.Join(client.query("COMMIT"), " ")
 	}
 	const done = "done COMMIT ready I"
 	if said := commit(0); said != done {
 		t.Fatalf("the first said %s", said)
 	}
-	commit(1, "SELECT forget()")
-	commit(1) // by now it is noticed
-	if said := commit(2); said != done {
+	admin := w.onShard(t, 2)
+	execute(t, admin, "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'DEALLOCATE ALL'; RETURN NEW; END $$")
+	execute(t, admin, "CREATE TRIGGER forget BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION forget()")
+	if said := commit(1); !strings.Contains(said, "26000") {
+		t.Errorf("the second said %s", said)
+	}
+	execute(t, admin, "DROP TRIGGER forget ON orders")
+	if said := commit(1); said != done {
 		t.Errorf("the last said %s", said)
 	}
 	w.nothingPrepared(t)
