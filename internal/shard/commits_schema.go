@@ -2,7 +2,7 @@ package shard
 
 // commitsNoted makes what a shard keeps of transactions over several shards: DESIGN.md of package txn says what for. Clients' own roles
 // commit, so they call the functions, and write through the view, which see and write nothing but rows about transactions. Functions have no SET clause, which has its
-// price, so everything is named with its schema.
+// price, so everything is named with its schema, types too: a client's own would run the client's code with the owner's rights.
 const commitsNoted = `
 	CREATE TABLE cleave.commits (
 		xid          xid8 PRIMARY KEY DEFAULT pg_catalog.pg_current_xact_id(),
@@ -23,7 +23,7 @@ const commitsNoted = `
 	COMMENT ON COLUMN cleave.commits.flushed IS 'nothing, but writing it sees to it that the transaction is flushed when it is committed';
 	COMMENT ON COLUMN cleave.commits.lost IS 'numbers of the participants whose part is neither prepared nor committed, or which have lost the decision';
 	CREATE VIEW cleave.own_commits AS SELECT c.gid, c.decides, c.participants, c.xids, c.xid FROM cleave.commits c
-		WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND (NOT c.decides OR pg_catalog.split_part(c.gid, '/', 4) OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()::text)
+		WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND (NOT c.decides OR pg_catalog.split_part(c.gid, '/', 4) OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()::pg_catalog.text)
 		WITH CASCADED CHECK OPTION;
 	COMMENT ON VIEW cleave.own_commits IS 'through which a session notes its part of a transaction over several shards; only those that it decides itself are decisions';
 	CREATE TABLE cleave.sweeps (
@@ -38,8 +38,8 @@ const commitsNoted = `
 	CREATE FUNCTION cleave.note_abort(transaction text) RETURNS void
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $note$
 	BEGIN
-		IF pg_catalog.split_part(transaction, '/', 3) OPERATOR(pg_catalog.<>) (SELECT i.number FROM cleave.identity i)::text
-			OR pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::text THEN
+		IF pg_catalog.split_part(transaction, '/', 3) OPERATOR(pg_catalog.<>) (SELECT i.number FROM cleave.identity i)::pg_catalog.text
+			OR pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::pg_catalog.text THEN
 			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
 		END IF;
 		INSERT INTO cleave.commits (gid, decides, participants, decision) VALUES (transaction, true, '{}', 'abort') ON CONFLICT DO NOTHING;
@@ -52,8 +52,8 @@ const commitsNoted = `
 	BEGIN
 		-- First the backend, then the row: once the one is gone, the other comes no more.
 		alive := EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
-			WHERE a.pid::text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 4)
-			AND (a.backend_start IS NULL OR ((EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint)::text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 5)));
+			WHERE a.pid::pg_catalog.text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 4)
+			AND (a.backend_start IS NULL OR ((EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint)::pg_catalog.text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 5)));
 		SELECT c.decision INTO decision FROM cleave.commits c WHERE c.decides AND c.gid OPERATOR(pg_catalog.=) transaction;
 		timeline := cleave.timeline();
 	END
@@ -70,7 +70,7 @@ const commitsNoted = `
 	CREATE FUNCTION cleave.open_snapshot(horizon pg_snapshot, named text[], OUT taken text, OUT gid text, OUT decides boolean, OUT participants integer[], OUT xids bigint[]) RETURNS SETOF record
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $open$
 	BEGIN
-		taken := cleave.server_state() OPERATOR(pg_catalog.||) pg_catalog.pg_current_snapshot()::text;
+		taken := cleave.server_state() OPERATOR(pg_catalog.||) pg_catalog.pg_current_snapshot()::pg_catalog.text;
 		RETURN NEXT;
 		taken := NULL;
 		FOR gid, decides, participants, xids IN

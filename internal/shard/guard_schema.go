@@ -97,7 +97,7 @@ const referencesWrittenByRouters = `
 	CREATE OR REPLACE FUNCTION cleave.refuse_reference_write() RETURNS trigger
 	LANGUAGE plpgsql AS $refuse$
 	DECLARE
-		router text := pg_catalog.current_setting('cleave.router', true);
+		router pg_catalog.text := pg_catalog.current_setting('cleave.router', true);
 	BEGIN
 		IF router OPERATOR(pg_catalog.=) 'by hand' OR router OPERATOR(pg_catalog.<>) '' AND pg_catalog.pg_trigger_depth() OPERATOR(pg_catalog.=) 1 THEN
 			RETURN NULL;

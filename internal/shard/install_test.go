@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/sqltext/qualified"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -40,6 +42,39 @@ func TestInstallIsIdempotentAndPrivate(t *testing.T) {
 		"server_state", "set_number", "skip_numbers", "this_number", "ticket_base", "timeline",
 	}) {
 		t.Errorf("everybody may call %q", callable)
+	}
+}
+
+// TestFunctionsNameTheSystemsThings: clients call them under a search_path of their own, and many run with their owner's rights, or are called by one
+// that does. A type of the client's that stood in for the system's would run the client's code so. Bodies that were parsed when they were made are safe.
+func TestFunctionsNameTheSystemsThings(t *testing.T) {
+	conn := connect(t, specOf("s1", pgtest.Start(t)))
+	if _, _, err := Install(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	rows := must[pgx.Rows](t)(conn.Query(t.Context(), `SELECT p.proname::text, p.prosecdef, p.prosrc, coalesce(p.proconfig, '{}') FROM pg_proc p
+		WHERE p.pronamespace = 'cleave'::regnamespace AND p.prosqlbody IS NULL ORDER BY p.proname`))
+	var name, source string
+	var definer bool
+	var settings []string
+	definers := 0
+	_, err := pgx.ForEachRow(rows, []any{&name, &definer, &source, &settings}, func() error {
+		if slices.ContainsFunc(settings, func(s string) bool { return strings.HasPrefix(s, "search_path=") }) {
+			if !slices.Contains(settings, "search_path=pg_catalog, pg_temp") {
+				t.Errorf("function %s has %q", name, settings)
+			}
+			return nil
+		}
+		if definer {
+			definers++
+		}
+		for _, found := range qualified.Bare(source) {
+			t.Errorf("function %s: %s", name, found)
+		}
+		return nil
+	})
+	if err != nil || definers < 5 {
+		t.Errorf("%d functions with their owner's rights were looked at, %v", definers, err)
 	}
 }
 

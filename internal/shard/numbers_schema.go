@@ -147,8 +147,8 @@ var numbersOfShardedTables = idFunctions(0) + `
 	CREATE FUNCTION cleave.tell_numbers() RETURNS trigger
 	LANGUAGE plpgsql AS $$
 	DECLARE
-		noted text := pg_catalog.current_setting('cleave.numbers_made', true);
-		line text;
+		noted pg_catalog.text := pg_catalog.current_setting('cleave.numbers_made', true);
+		line pg_catalog.text;
 	BEGIN
 		IF noted OPERATOR(pg_catalog.<>) '' THEN
 			FOREACH line IN ARRAY pg_catalog.string_to_array(CASE WHEN pg_catalog.current_setting('cleave.tell_numbers', true) OPERATOR(pg_catalog.=) 'off' THEN '' ELSE noted END, E'\n') LOOP
@@ -180,7 +180,7 @@ var numbersOfShardedTables = idFunctions(0) + `
 	CREATE FUNCTION cleave.made_now(sequence text, OUT number bigint, OUT last bigint)
 	LANGUAGE plpgsql STABLE AS $$
 	DECLARE
-		line text;
+		line pg_catalog.text;
 	BEGIN
 		FOREACH line IN ARRAY pg_catalog.string_to_array(coalesce(pg_catalog.current_setting('cleave.numbers_made', true), ''), E'\n') LOOP
 			last := pg_catalog.split_part(line, ' ', 3)::bigint;
@@ -198,7 +198,7 @@ var numbersOfShardedTables = idFunctions(0) + `
 	DECLARE
 		number bigint := pg_catalog.nextval(sequence);
 		base bigint;
-		noted text;
+		noted pg_catalog.text;
 	BEGIN
 		IF number OPERATOR(pg_catalog.<) 0 THEN
 			base := cleave.ticket_base(sequence);
@@ -207,7 +207,7 @@ var numbersOfShardedTables = idFunctions(0) + `
 			END IF;
 		END IF;
 		noted := cleave.note_given(cleave.sequence_name(sequence), number);
-		IF pg_catalog.current_setting('cleave.tell_numbers', true) IS DISTINCT FROM 'off' THEN
+		IF coalesce(pg_catalog.current_setting('cleave.tell_numbers', true) OPERATOR(pg_catalog.<>) 'off', true) THEN
 			RAISE INFO USING ERRCODE = 'CLN01', MESSAGE = pg_catalog.format('%s %s', number, cleave.sequence_name(sequence));
 		END IF;
 		RETURN number;
@@ -290,8 +290,8 @@ var numbersOfShardedTables = idFunctions(0) + `
 	CREATE FUNCTION cleave.this_number(sequence pg_catalog.regclass) RETURNS bigint
 	LANGUAGE plpgsql STABLE STRICT AS $$
 	DECLARE
-		line text;
-		told text := pg_catalog.concat_ws(E'\n', cleave.given_now(), pg_catalog.current_setting('cleave.numbers', true));
+		line pg_catalog.text;
+		told pg_catalog.text := pg_catalog.concat_ws(E'\n', cleave.given_now(), pg_catalog.current_setting('cleave.numbers', true));
 		made bigint := (cleave.made_now(cleave.sequence_name(sequence))).number;
 	BEGIN
 		IF made IS NOT NULL THEN
@@ -314,7 +314,7 @@ var numbersOfShardedTables = idFunctions(0) + `
 	CREATE FUNCTION cleave.last_number() RETURNS bigint
 	LANGUAGE plpgsql STABLE AS $$
 	DECLARE
-		lines text[] := pg_catalog.string_to_array(coalesce(cleave.given_now(), pg_catalog.current_setting('cleave.numbers', true)), E'\n');
+		lines pg_catalog.text[] := pg_catalog.string_to_array(coalesce(cleave.given_now(), pg_catalog.current_setting('cleave.numbers', true)), E'\n');
 		number bigint := (cleave.made_now('')).last;
 	BEGIN
 		IF number IS NOT NULL THEN

@@ -3,6 +3,8 @@ package txn
 import (
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/sqltext/qualified"
 )
 
 func TestNames(t *testing.T) {
@@ -48,6 +50,18 @@ func TestVerdicts(t *testing.T) {
 	} {
 		if got := c.outcome.Verdict(name, c.overdue); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
+		}
+	}
+}
+
+// TestStatementsNameTheSystemsThings: they run on a client's connection, under its search_path.
+func TestStatementsNameTheSystemsThings(t *testing.T) {
+	gid := testName("a")
+	for _, sql := range []string{
+		NoteStatement, DecideStatement, NoteAbortSQL(gid), MarkSQL(7), OutcomeSQL(gid), HorizonSQL, PreparedSQL(clusterID), NewOpening(newTestHorizon(t, gid+"/1")).SQL(1), SeesSQL([]string{gid}), BarrierSQL, BarrierEndSQL,
+	} {
+		for _, found := range qualified.Bare(sql) {
+			t.Errorf("%s: %s", sql, found)
 		}
 	}
 }

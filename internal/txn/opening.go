@@ -82,7 +82,7 @@ func (h *Horizon) Covers(shards []int) bool {
 func wallAge(at time.Time) time.Duration { return time.Now().Round(0).Sub(at.Round(0)) }
 
 // HorizonSQL is the first of the two questions that a horizon is made of, to each shard. Its one row goes to [NewHorizon].
-const HorizonSQL = "SELECT cleave.server_state() || pg_catalog.pg_current_snapshot()::text"
+const HorizonSQL = "SELECT cleave.server_state() OPERATOR(pg_catalog.||) pg_catalog.pg_current_snapshot()::pg_catalog.text"
 
 // PreparedSQL is the second one, when all shards have answered the first. Its rows go there too.
 func PreparedSQL(cluster string) string {

@@ -1,9 +1,12 @@
 package txn
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // TestRecovery leaves a transaction as the lines of the crash table do, and looks what becomes of it.
@@ -309,4 +312,27 @@ func TestOnlyTheBackendDecides(t *testing.T) {
 		}
 	}
 	tr.decide(t).finish(t, 2).committed(t, true)
+}
+
+// TestTypesOfAClient: a type of a client's own that goes by the name of one of the system's is not used, least of all with the owner's rights.
+func TestTypesOfAClient(t *testing.T) {
+	w := newWorld(t, 1)
+	execute(t, w.conns[0], "CREATE ROLE guest")
+	guest := w.on(t, 1)
+	execute(t, guest, "SET ROLE guest", `
+		CREATE FUNCTION pg_temp.seen(value pg_catalog.text) RETURNS boolean LANGUAGE plpgsql AS $$
+			BEGIN RAISE EXCEPTION USING ERRCODE = 'XX999', MESSAGE = pg_catalog.format('this is run as %s', current_user); END $$`,
+		"CREATE DOMAIN pg_temp.text AS pg_catalog.text CHECK (pg_temp.seen(VALUE))", "SET search_path = pg_temp, pg_catalog")
+	pid := int(guest.PgConn().PID())
+	own := NewName(clusterID, 1, 1, pid, 1, "router").String()
+	horizon, err := NewHorizon(map[int]string{1: "1/1/1:1:"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{OutcomeSQL(own), NoteAbortSQL(own), NoteAbortSQL(testName("a")), HorizonSQL, NewOpening(horizon).SQL(1), SeesSQL([]string{own}), MarkSQL(7), PreparedSQL(clusterID)} {
+		var refused *pgconn.PgError
+		if _, err := guest.Exec(t.Context(), sql); errors.As(err, &refused) && refused.Code != "42501" {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
 }
