@@ -50,7 +50,11 @@ const commitsNoted = `
 	CREATE FUNCTION cleave.outcome_of(transaction text, OUT alive boolean, OUT decision text, OUT timeline integer)
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $outcome$
 	BEGIN
-		-- First the backend, then the row: once the one is gone, the other comes no more.
+		-- First the backend, then the row: once the one is gone, the other comes no more. That takes a snapshot for each.
+		IF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed' THEN
+			RAISE EXCEPTION USING ERRCODE = '25001', MESSAGE = 'the outcome of a transaction has to be asked for in a READ COMMITTED transaction',
+				DETAIL = 'This one sees what was there when it began, so a decision that has come since would be missed.';
+		END IF;
 		alive := EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
 			WHERE a.pid::pg_catalog.text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 4)
 			AND (a.backend_start IS NULL OR ((EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint)::pg_catalog.text OPERATOR(pg_catalog.=) pg_catalog.split_part(transaction, '/', 5)));

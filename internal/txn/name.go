@@ -108,9 +108,10 @@ func MarkSQL(xid uint64) string {
 	return "SELECT FROM cleave.own_commits WHERE xid OPERATOR(pg_catalog.=) '" + strconv.FormatUint(xid, 10) + "'::pg_catalog.xid8"
 }
 
-// OutcomeSQL asks the shard that decides; its one row goes to [ParseOutcome].
+// OutcomeSQL asks the shard that decides, in a transaction of its own; its one row goes to [ParseOutcome]. The client's settings may say that a transaction has
+// one snapshot, which could be older than the end of the backend.
 func OutcomeSQL(gid string) string {
-	return "SELECT alive, decision, timeline FROM cleave.outcome_of(" + sqltext.QuoteLiteral(gid) + ")"
+	return "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SELECT alive, decision, timeline FROM cleave.outcome_of(" + sqltext.QuoteLiteral(gid) + ")"
 }
 
 // Decision is what has been decided of a transaction.

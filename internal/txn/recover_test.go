@@ -314,6 +314,37 @@ func TestOnlyTheBackendDecides(t *testing.T) {
 	tr.decide(t).finish(t, 2).committed(t, true)
 }
 
+// TestOutcomeIsOfNow: a snapshot from before the decision, as a client's settings may ask for, would take what is committed for abandoned.
+func TestOutcomeIsOfNow(t *testing.T) {
+	w := newWorld(t, 2)
+	tr := w.begin(t, 1, 1, 2).prepare(t, 2)
+	client, early := w.on(t, 1), w.on(t, 1)
+	execute(t, early, "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT FROM public.things")
+	tr.decide(t).die(t)
+	if outcome, err := outcomeOf(t.Context(), early, tr.gid); err == nil {
+		t.Errorf("to a snapshot of before the outcome is %+v", outcome)
+	}
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		execute(t, client, "SET default_transaction_isolation = '"+level+"'")
+		results, err := client.PgConn().Exec(t.Context(), OutcomeSQL(tr.gid)).ReadAll()
+		if err != nil || len(results) != 2 || len(results[1].Rows) != 1 {
+			t.Fatalf("with %s: %v, %v", level, results, err)
+		}
+		var row []string
+		for _, value := range results[1].Rows[0] {
+			row = append(row, string(value))
+		}
+		if outcome, err := ParseOutcome(row); err != nil || outcome != (Outcome{Decision: Commit, Timeline: 1}) {
+			t.Errorf("with %s the outcome is %+v, %v", level, outcome, err)
+		}
+		if status := client.PgConn().TxStatus(); status != 'I' {
+			t.Errorf("with %s the connection is left in %c", level, status)
+		}
+	}
+	w.round(t)
+	tr.committed(t, true)
+}
+
 // TestTypesOfAClient: a type of a client's own that goes by the name of one of the system's is not used, least of all with the owner's rights.
 func TestTypesOfAClient(t *testing.T) {
 	w := newWorld(t, 1)

@@ -39,7 +39,7 @@ func TestCommitLines(t *testing.T) {
 		{"C1", c1}, {"C2", c2}, {"C3", c3}, {"C4", c4}, {"C5", c5}, {"C6", c6}, {"C7", c7},
 		{"C8 refused", c8Refused}, {"C8 lost", c8Lost}, {"C8 lost and prepared", c8Prepared},
 		{"C9", c9},
-		{"C10 with a row", c10Row}, {"C10 without a row", c10None}, {"C10 no answer with a row", c10Unknown}, {"C10 no answer without a row", c10UnknownNone},
+		{"C10 with a row", c10Row}, {"C10 with a row and other settings", c10Settings}, {"C10 without a row", c10None}, {"C10 no answer with a row", c10Unknown}, {"C10 no answer without a row", c10UnknownNone},
 		{"C11 for a moment", c11Moment}, {"C11 recovery is faster", c11Recovered}, {"C11 for longer", c11Longer},
 		{"C12", c12}, {"C12 wakes in between", c12Between}, {"C13", c13},
 		{"C19 before the decision", c19Before}, {"C19 after the decision", c19After},
@@ -267,6 +267,12 @@ func c10Row(s *scene) {
 	s.shard(1).Proxy.Resume()
 	a.hears("committed").is(everywhere)
 	a.ends(everywhere)
+}
+
+// c10Settings: the same, while the client's transactions have one snapshot each: the question is not asked in one of those.
+func c10Settings(s *scene) {
+	s.settings = "SET default_transaction_isolation = 'repeatable read'"
+	c10Row(s)
 }
 
 // c10None: D's server is lost before its COMMIT.

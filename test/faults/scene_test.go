@@ -30,6 +30,8 @@ type scene struct {
 	t      *testing.T
 	leader *faults.Router
 	router *faults.Router
+	// settings is what clients say first, if anything.
+	settings string
 }
 
 // cast looks who leads.
@@ -43,7 +45,7 @@ func (s *scene) cast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.leader, s.router = leader, s.Other(leader)
+	s.leader, s.router, s.settings = leader, s.Other(leader), ""
 }
 
 // must ends the case.
@@ -75,8 +77,10 @@ func (s *scene) begin(shards ...int) *act {
 	conn, err := a.client.Connection(s.t.Context())
 	s.must(err)
 	s.t.Cleanup(a.client.Drop)
-	_, err = conn.Exec(s.t.Context(), "BEGIN")
-	s.must(err)
+	for _, sql := range []string{s.settings, "BEGIN"} {
+		_, err = conn.Exec(s.t.Context(), sql)
+		s.must(err)
+	}
 	for _, shard := range a.tagged.Shards {
 		_, err = conn.Exec(s.t.Context(), "INSERT INTO tags VALUES ($1, $2)", s.tables.Keys[shard][0], a.tagged.Tag)
 		s.must(err)
