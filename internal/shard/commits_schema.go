@@ -33,7 +33,7 @@ const commitsNoted = `
 	);
 	COMMENT ON TABLE cleave.sweeps IS 'transactions that were decided here and are committed everywhere, whose rows are being deleted';
 	REVOKE ALL ON cleave.commits, cleave.sweeps, cleave.own_commits FROM PUBLIC;
-	GRANT INSERT, SELECT (xid) ON cleave.own_commits TO PUBLIC;
+	GRANT INSERT (gid, decides, participants, xids), SELECT (xid) ON cleave.own_commits TO PUBLIC;
 
 	CREATE FUNCTION cleave.note_abort(transaction text) RETURNS void
 	LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $note$
@@ -42,7 +42,7 @@ const commitsNoted = `
 			OR pg_catalog.split_part(transaction, '/', 4) OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()::pg_catalog.text THEN
 			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = pg_catalog.format('transaction %L is decided by another session', transaction);
 		END IF;
-		INSERT INTO cleave.commits (gid, decides, participants, decision) VALUES (transaction, true, '{}', 'abort') ON CONFLICT DO NOTHING;
+		INSERT INTO cleave.commits (gid, decides, participants, decision) VALUES (transaction, true, '{}', 'abort') ON CONFLICT (gid) WHERE decides DO NOTHING;
 	END
 	$note$;
 	COMMENT ON FUNCTION cleave.note_abort(text) IS 'notes, after its part was rolled back here, that a transaction over several shards is aborted';

@@ -350,13 +350,17 @@ func (r *Recovery) abort(ctx context.Context, t *transaction, decider *pgx.Conn)
 		return Wait
 	}
 	failpoint.Hit("recover.aborting")
-	if outcome.Decision == Commit {
+	switch outcome.Decision {
+	case Commit:
 		return CommitParts
+	case Abort:
+		return RollBackParts
+	case Undecided:
 	}
-	return RollBackParts
+	return Wait
 }
 
-// writeAbort makes sure that there is a row, and returns what it says.
+// writeAbort makes sure that there is a row, and returns what it says. Only a decision on the same transaction keeps the row out.
 func writeAbort(ctx context.Context, decider *pgx.Conn, gid string) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
@@ -364,13 +368,17 @@ func writeAbort(ctx context.Context, decider *pgx.Conn, gid string) (Outcome, er
 		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '2s'"); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO cleave.commits (gid, decides, participants, decision) VALUES ($1, true, '{}', 'abort') ON CONFLICT DO NOTHING", gid)
+		_, err := tx.Exec(ctx, "INSERT INTO cleave.commits (gid, decides, participants, decision) VALUES ($1, true, '{}', 'abort') ON CONFLICT (gid) WHERE decides DO NOTHING", gid)
 		return err
 	})
 	if err != nil {
 		return Outcome{}, fmt.Errorf("write the abort row: %w", err)
 	}
-	return outcomeOf(ctx, decider, gid)
+	outcome, err := outcomeOf(ctx, decider, gid)
+	if err == nil && outcome.Decision == Undecided {
+		err = errors.New("write the abort row: it is not there afterwards")
+	}
+	return outcome, err
 }
 
 // end commits the parts or rolls them back, and returns how many could not be.

@@ -306,11 +306,19 @@ func TestOnlyTheBackendDecides(t *testing.T) {
 		t.Error("somebody else has aborted")
 	}
 	execute(t, stranger, "CREATE ROLE guest", "SET ROLE guest")
-	for _, sql := range []string{"SELECT gid FROM cleave.own_commits", "UPDATE cleave.own_commits SET gid = 'x'", "DELETE FROM cleave.own_commits", "SELECT * FROM cleave.commits", "INSERT INTO cleave.commits (gid, decides, participants) VALUES ('x', true, '{}')"} {
+	for _, sql := range []string{"SELECT gid FROM cleave.own_commits", "UPDATE cleave.own_commits SET gid = 'x'", "DELETE FROM cleave.own_commits", "SELECT * FROM cleave.commits", "INSERT INTO cleave.commits (gid, decides, participants) VALUES ('x', true, '{}')",
+		"INSERT INTO cleave.own_commits (gid, decides, participants, xid) VALUES ('x', false, '{}', '7')"} {
 		if _, err := stranger.Exec(t.Context(), sql); err == nil {
 			t.Errorf("everybody may %s", sql)
 		}
 	}
+	execute(t, stranger, "BEGIN")
+	tr.note(t, stranger, 1)
+	if number := one[uint64](t, stranger, "SELECT pg_current_xact_id()::text::bigint"); tr.xids[0] != number {
+		t.Errorf("a part is noted under the number %d in transaction %d", tr.xids[0], number)
+	}
+	execute(t, stranger, "ROLLBACK")
+	tr.xids[0] = 0
 	tr.decide(t).finish(t, 2).committed(t, true)
 }
 
@@ -343,6 +351,26 @@ func TestOutcomeIsOfNow(t *testing.T) {
 	}
 	w.round(t)
 	tr.committed(t, true)
+}
+
+// TestNoAbortRow: what is prepared is rolled back only when the abort row is there. Here its place is taken.
+func TestNoAbortRow(t *testing.T) {
+	w := newWorld(t, 2)
+	tr := w.begin(t, 1, 1, 2).prepare(t, 2)
+	set(t, &overdue, time.Millisecond)
+	time.Sleep(5 * time.Millisecond)
+	execute(t, w.conns[0], `INSERT INTO cleave.commits (xid, gid, decides, participants)
+		SELECT (pg_snapshot_xmax(pg_current_snapshot())::text::bigint + i)::text::xid8, 'in the way', false, '{}' FROM generate_series(1, 200) i`)
+	w.round(t)
+	if !tr.prepared(t, 2) {
+		t.Error("it is rolled back without an abort row")
+	}
+	execute(t, w.conns[0], "DELETE FROM cleave.commits WHERE gid = 'in the way'")
+	w.round(t)
+	if err := tr.decideOnly(t, tr.decider); err == nil {
+		t.Error("it could still decide")
+	}
+	tr.committed(t, false)
 }
 
 // TestTypesOfAClient: a type of a client's own that goes by the name of one of the system's is not used, least of all with the owner's rights.
