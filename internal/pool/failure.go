@@ -128,7 +128,11 @@ func (l *login) explainRefusal(said *pgerr.Error) *pgerr.Error {
 	case strings.HasPrefix(code, "CL"): // what our own schema on the shard says means something to whoever asks
 		return l.passedOn(said)
 	case isGoingDown(code):
-		return l.unreached(pgerr.CannotConnectNow, said)
+		unreached := l.unreached(pgerr.CannotConnectNow, said)
+		if said.Hint != "" {
+			unreached = unreached.WithHint("%s", said.Hint)
+		}
+		return unreached
 	case strings.HasPrefix(code, "08"), strings.HasPrefix(code, "53"):
 		return l.unreached(pgerr.ConnectionFailure, said)
 	}

@@ -17,7 +17,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // lostCodes wants the one error of a backend that was lost, and these last words.
@@ -45,6 +47,37 @@ func running(t testing.TB, admin *pgx.Conn, text string) {
 func terminate(t testing.TB, admin *pgx.Conn) {
 	t.Helper()
 	execute(t, admin, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+}
+
+// TestReplica: a server that is not promoted yet is no shard, and becomes one.
+func TestReplica(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true, shards: 2})
+	conn := w.client(t)
+	replica := pgtest.StartReplica(t, w.shards[0])
+	w.pools.Apply(must[*topology.Map](t)(w.m.Next(topology.UpdateShard("s1", func(s *topology.ShardSpec) { s.Primary.Address = replica.Addr() }))))
+	_, err := conn.Exec(t.Context(), "SELECT FROM orders WHERE id = $1", w.key(t, 1, 0))
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.Code != "57P03" || !strings.Contains(refused.Message, `"s1"`) || !strings.Contains(refused.Detail, "replica") || !strings.Contains(refused.Hint, "Promote") {
+		t.Fatalf("a replica is refused with %+v", err)
+	}
+	if err := replica.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write := func(number int) error {
+		_, err := conn.Exec(t.Context(), "INSERT INTO orders VALUES ($1, 'x')", w.key(t, number, 0))
+		return err
+	}
+	eventually(t, "the promoted server is used", func() bool { return write(1) == nil })
+	execute(t, conn, "BEGIN")
+	execute(t, conn, "UPDATE orders SET note = 'y'")
+	if err := write(2); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, conn, "COMMIT")
+	if gid := one[string](t, connectTo(t, replica.Addr()), "SELECT gid FROM cleave.commits WHERE decides"); strings.Split(gid, "/")[5] != "2" {
+		t.Errorf("a transaction of the second timeline is called %s", gid)
+	}
+	w.settled(t)
 }
 
 // TestCrash: a shard that goes down fails what runs there, and sessions go on when it is back.

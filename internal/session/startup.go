@@ -543,6 +543,10 @@ func refusedByServer(err error) bool {
 	return errors.As(err, &refused) && strings.HasPrefix(refused.Code, "28")
 }
 
+// errReplica refuses a server that is not promoted yet: a backend that stayed when it is would not know the timeline that it prepares and decides transactions on.
+var errReplica = pgerr.New(pgerr.CannotConnectNow, "the server is a replica").WithDetail("Routers use primaries alone").
+	WithHint("Promote it, or let the address lead to the shard's primary. The router tries again by itself.")
+
 // Greet is for [pool.Config.OnLogin]: the first statement of a backend, and what is remembered of it.
 func Greet(router string, version func() uint64, learnt func(shardNumber int, g shard.Greeting)) func(ctx context.Context, b *pool.Backend) error {
 	return func(ctx context.Context, b *pool.Backend) error {
@@ -556,6 +560,9 @@ func Greet(router string, version func() uint64, learnt func(shardNumber int, g 
 		greeting, err := shard.ParseGreeting(textsOf(rows[0]))
 		if err != nil {
 			return err
+		}
+		if greeting.InRecovery {
+			return errReplica
 		}
 		if refused := triggersAreOn(ctx, b); refused != nil {
 			return refused
