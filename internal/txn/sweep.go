@@ -78,16 +78,26 @@ func (s *sweep) run(ctx context.Context) error {
 	return errors.Join(s.forgetAborted(ctx), s.deleteNoted(ctx), s.noteComplete(ctx), s.lookForOrphans(ctx))
 }
 
-// forgetAborted deletes abort rows of backends that are gone.
+// forgetAborted deletes abort rows of backends that are gone, of transactions of which nothing is prepared any more. Abort rows do not say who took part, so
+// every shard has to have answered.
 func (s *sweep) forgetAborted(ctx context.Context) error {
+	prepared := []string{}
+	for _, look := range s.looks {
+		if look.conn == nil {
+			return nil
+		}
+		for _, p := range look.parts {
+			prepared = append(prepared, p.gid)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, shardTimeout)
 	defer cancel()
 	const query = `
 		DELETE FROM cleave.commits c USING (
-			SELECT a.gid FROM (SELECT gid FROM cleave.commits WHERE decision = 'abort' AND at < clock_timestamp() - make_interval(secs => $1) OFFSET 0) a, LATERAL cleave.outcome_of(a.gid) o
+			SELECT a.gid FROM (SELECT gid FROM cleave.commits WHERE decision = 'abort' AND at < clock_timestamp() - make_interval(secs => $1) AND gid <> ALL ($2) OFFSET 0) a, LATERAL cleave.outcome_of(a.gid) o
 			WHERE NOT o.alive) gone
 		WHERE c.gid = gone.gid AND c.decision = 'abort'`
-	_, err := s.decider.conn.Exec(ctx, query, retention.Seconds())
+	_, err := s.decider.conn.Exec(ctx, query, retention.Seconds(), prepared)
 	return err
 }
 

@@ -66,6 +66,41 @@ func TestSweepOfAbortRows(t *testing.T) {
 	tr.committed(t, false)
 }
 
+// TestSweepOfAbortRowsOfParts: they also stay as long as a part is prepared, or may be, on a shard that does not answer.
+func TestSweepOfAbortRowsOfParts(t *testing.T) {
+	w := newWorld(t, 3)
+	set(t, &retention, 0)
+	tr, over := w.begin(t, 1, 1, 2).prepare(t, 2).die(t), w.begin(t, 2, 1, 2).die(t)
+	abort := func(tr *transfer) {
+		t.Helper()
+		if _, err := writeAbort(t.Context(), w.conns[0], tr.gid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swept := func(what string, tr *transfer, want int) {
+		t.Helper()
+		w.sweep(t)
+		if rows := tr.rows(t); rows != want {
+			t.Errorf("%s: %d rows, want %d", what, rows, want)
+		}
+	}
+	abort(tr)
+	abort(over)
+	swept("prepared", tr, 1)
+	swept("never prepared", over, 0)
+	w.round(t)
+	tr.committed(t, false)
+	if err := w.servers[2].Crash(); err != nil {
+		t.Fatal(err)
+	}
+	w.conns = w.conns[:2]
+	swept("a shard is away", tr, 1)
+	if err := w.servers[2].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	swept("it is back", tr, 0)
+}
+
 // TestSweepWhileSomebodyIsAway: rows stay until all have said that they have committed, and until standbys have it.
 func TestSweepWhileSomebodyIsAway(t *testing.T) {
 	w := newWorld(t, 3)
