@@ -98,6 +98,7 @@ type part struct {
 	owner    string
 	direct   bool // it can be ended without becoming its owner
 	age      time.Duration
+	since    time.Time // when it was prepared, by this process's clock; no earlier than that
 }
 
 // Round looks at all shards once and ends what can be ended. An error is about shards that could not be looked at: the others were.
@@ -212,7 +213,8 @@ func listPrepared(ctx context.Context, conn *pgx.Conn, prefix string) (parts []p
 		if err != nil {
 			return nil //nolint:nilerr // it is none of ours
 		}
-		parts = append(parts, part{*prepared, gid, partTimeline, *owner, *direct, time.Duration(*age * float64(time.Second))})
+		old := time.Duration(*age * float64(time.Second))
+		parts = append(parts, part{*prepared, gid, partTimeline, *owner, *direct, old, time.Now().Add(-old)})
 		return nil
 	})
 	return parts, timeline, err
@@ -243,7 +245,9 @@ type transaction struct {
 	name Name
 	// parts by the number of the shard that has one.
 	parts map[int]part
+	// age is how old its oldest part was when it was seen, and since is when that was prepared.
 	age   time.Duration
+	since time.Time
 	// overdue: nobody waits any longer for the backend that can decide.
 	overdue bool
 	// outcome is what the shard that decides says; unless it could not be asked, for which failure has the reason.
@@ -264,11 +268,14 @@ func gather(looks map[int]*looked) []*transaction {
 			}
 			t := all[p.gid]
 			if t == nil {
-				t = &transaction{gid: p.gid, name: name, parts: map[int]part{}}
+				t = &transaction{gid: p.gid, name: name, parts: map[int]part{}, since: p.since}
 				all[p.gid] = t
 			}
 			t.parts[number] = p
 			t.age = max(t.age, p.age)
+			if p.since.Before(t.since) {
+				t.since = p.since
+			}
 			t.moved = t.moved || p.timeline != look.timeline
 		}
 	}
@@ -415,7 +422,7 @@ func endPart(ctx context.Context, conn *pgx.Conn, p part, verb string) error {
 }
 
 // endDecider ends the backend that could have decided an aborted transaction, if it sits idle in it: nobody is there who ends it, and it has
-// locks. It may be in another transaction by now, so only one that is as old counts.
+// locks. It may be in another transaction by now, of another client even, so only one that was there when the first part was prepared counts.
 func (r *Recovery) endDecider(ctx context.Context, t *transaction, decider *pgx.Conn) {
 	if !t.outcome.Alive || !t.overdue {
 		return
@@ -426,7 +433,7 @@ func (r *Recovery) endDecider(ctx context.Context, t *transaction, decider *pgx.
 		SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 		WHERE pid = $1 AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2 AND state = 'idle in transaction' AND clock_timestamp() - xact_start > make_interval(secs => $3)`
 	var ended int
-	if err := decider.QueryRow(ctx, query, t.name.PID, t.name.Start, overdue.Seconds()).Scan(&ended); err != nil {
+	if err := decider.QueryRow(ctx, query, t.name.PID, t.name.Start, time.Since(t.since).Seconds()).Scan(&ended); err != nil {
 		r.say(t.gid, slog.LevelWarn, "the session of an aborted transaction could not be ended", "error", err)
 		return
 	}

@@ -373,6 +373,25 @@ func TestNoAbortRow(t *testing.T) {
 	tr.committed(t, false)
 }
 
+// TestWhoIsEnded: the session that could have decided an aborted transaction, unless it is in another one by now.
+func TestWhoIsEnded(t *testing.T) {
+	w := newWorld(t, 2)
+	stuck, other := w.begin(t, 1, 1, 2).prepare(t, 2), w.begin(t, 2, 1, 2).prepare(t, 2)
+	set(t, &overdue, 20*time.Millisecond)
+	time.Sleep(2 * overdue)
+	execute(t, other.decider, "ROLLBACK", "BEGIN", "INSERT INTO public.things VALUES (3)")
+	time.Sleep(2 * overdue)
+	w.round(t)
+	stuck.committed(t, false)
+	other.committed(t, false)
+	if _, err := other.decider.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Errorf("a session was ended in another transaction: %v", err)
+	}
+	eventually(t, "the other one is ended", func() bool {
+		return one[int](t, w.conns[0], "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", stuck.decider.PgConn().PID()) == 0
+	})
+}
+
 // TestTypesOfAClient: a type of a client's own that goes by the name of one of the system's is not used, least of all with the owner's rights.
 func TestTypesOfAClient(t *testing.T) {
 	w := newWorld(t, 1)
