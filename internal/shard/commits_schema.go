@@ -23,7 +23,8 @@ const commitsNoted = `
 	COMMENT ON COLUMN cleave.commits.flushed IS 'nothing, but writing it sees to it that the transaction is flushed when it is committed';
 	COMMENT ON COLUMN cleave.commits.lost IS 'numbers of the participants whose part is neither prepared nor committed, or which have lost the decision';
 	CREATE VIEW cleave.own_commits AS SELECT c.gid, c.decides, c.participants, c.xids, c.xid FROM cleave.commits c
-		WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND (NOT c.decides OR pg_catalog.split_part(c.gid, '/', 4) OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()::pg_catalog.text)
+		WHERE c.decision OPERATOR(pg_catalog.=) 'commit' AND (NOT c.decides OR pg_catalog.split_part(c.gid, '/', 4) OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()::pg_catalog.text
+			AND pg_catalog.cardinality(c.xids) OPERATOR(pg_catalog.=) pg_catalog.cardinality(c.participants))
 		WITH CASCADED CHECK OPTION;
 	COMMENT ON VIEW cleave.own_commits IS 'through which a session notes its part of a transaction over several shards; only those that it decides itself are decisions';
 	CREATE TABLE cleave.sweeps (

@@ -306,7 +306,9 @@ func TestOnlyTheBackendDecides(t *testing.T) {
 		t.Error("somebody else has aborted")
 	}
 	execute(t, stranger, "CREATE ROLE guest", "SET ROLE guest")
-	for _, sql := range []string{"SELECT gid FROM cleave.own_commits", "UPDATE cleave.own_commits SET gid = 'x'", "DELETE FROM cleave.own_commits", "SELECT * FROM cleave.commits", "INSERT INTO cleave.commits (gid, decides, participants) VALUES ('x', true, '{}')",
+	own := fmt.Sprintf("'cleave/x/1/%d/1/1/r/x'", stranger.PgConn().PID())
+	for _, sql := range []string{"INSERT INTO cleave.own_commits (gid, decides, participants, xids) VALUES (" + own + ", true, '{1,2}', '{0}')", "INSERT INTO cleave.own_commits (gid, decides, participants) VALUES (" + own + ", true, '{1,2}')",
+		"SELECT gid FROM cleave.own_commits", "UPDATE cleave.own_commits SET gid = 'x'", "DELETE FROM cleave.own_commits", "SELECT * FROM cleave.commits", "INSERT INTO cleave.commits (gid, decides, participants) VALUES ('x', true, '{}')",
 		"INSERT INTO cleave.own_commits (gid, decides, participants, xid) VALUES ('x', false, '{}', '7')"} {
 		if _, err := stranger.Exec(t.Context(), sql); err == nil {
 			t.Errorf("everybody may %s", sql)
