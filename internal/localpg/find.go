@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 // leastMajor is the oldest major version that a server is made with unless its folder is named: publications have row
@@ -169,21 +171,48 @@ func inspect(ctx context.Context, folder string) (Installation, error) {
 	return Installation{Bin: folder, Version: version, Major: major}, nil
 }
 
-// askVersion asks one of PostgreSQL's programs for its version.
-func askVersion(ctx context.Context, program string) (version string, major int, err error) {
-	output, err := exec.CommandContext(ctx, program, "--version").Output()
+// program is a file as it was when it was asked for its version.
+type program struct {
+	path    string
+	size    int64
+	changed time.Time
+}
+
+// answers has what programs said, by program: to load a server's libraries only to hear its version takes as long as half of a start,
+// and the same server is met in several folders.
+var answers sync.Map
+
+// askVersion asks one of PostgreSQL's programs for its version, unless the file has been asked before.
+func askVersion(ctx context.Context, path string) (version string, major int, err error) {
+	info, err := os.Stat(path)
 	if err != nil {
-		return "", 0, fmt.Errorf("ask %s for its version: %w", program, err)
+		return "", 0, fmt.Errorf("ask %s for its version: %w", path, err)
 	}
-	match := versionText.FindSubmatch(output)
+	asked := program{path: path, size: info.Size(), changed: info.ModTime()}
+	if answer, known := answers.Load(asked); known {
+		return readVersion(path, answer.(string)) //nolint:forcetypeassert // nothing else is stored
+	}
+	output, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return "", 0, fmt.Errorf("ask %s for its version: %w", path, err)
+	}
+	if version, major, err = readVersion(path, string(output)); err == nil {
+		answers.Store(asked, string(output))
+	}
+	return version, major, err
+}
+
+// readVersion takes the version from what a program said.
+func readVersion(path, answer string) (version string, major int, err error) {
+	match := versionText.FindStringSubmatch(answer)
 	if match == nil {
-		return "", 0, fmt.Errorf("%s says it is %q, which is not PostgreSQL", program, output)
+		return "", 0, fmt.Errorf("%s says it is %q, which is not PostgreSQL", path, answer)
 	}
-	major, err = strconv.Atoi(string(match[2]))
+	major, err = strconv.Atoi(match[2])
 	if err != nil {
-		return "", 0, fmt.Errorf("the version of %s: %w", program, err)
+		return "", 0, fmt.Errorf("the version of %s: %w", path, err)
 	}
-	return string(match[1]), major, nil
+	return match[1], major, nil
 }
 
 func isExecutable(path string) bool {

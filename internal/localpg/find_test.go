@@ -118,3 +118,23 @@ func TestWhatToInstall(t *testing.T) {
 		t.Errorf("got %q", hint)
 	}
 }
+
+// TestVersionsAreAskedForOnce: each time costs the loading of all the server's libraries. A program that was replaced is another one.
+func TestVersionsAreAskedForOnce(t *testing.T) {
+	folder := writeInstallation(t, filepath.Join(t.TempDir(), "bin"), "16.1")
+	server := filepath.Join(folder, "postgres")
+	script := "#!/bin/sh\necho asked >> " + filepath.Join(folder, "asked") + "\necho 'postgres (PostgreSQL) %s'\n"
+	for i, version := range []string{"16.1", "16.10"} { // not of the same length, since a file's time may be a coarse one
+		if err := os.WriteFile(server, fmt.Appendf(nil, script, version), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if found, err := inspect(t.Context(), folder); err != nil || found.Version != version {
+				t.Fatalf("got %v, %v, want version %s", found, err, version)
+			}
+		}
+		if asked, err := os.ReadFile(filepath.Join(folder, "asked")); err != nil || strings.Count(string(asked), "asked") != i+1 {
+			t.Errorf("asked %q, %v", asked, err)
+		}
+	}
+}
