@@ -16,6 +16,8 @@ type pair struct {
 	// isRouter: the second takes what scripts have for the router alone, and refuses what they say it refuses. Otherwise
 	// neither gets any of that.
 	isRouter bool
+	// sample: a part of the scripts is enough.
+	sample bool
 	// api is the router's cluster.
 	api *api.Client
 }
