@@ -34,7 +34,8 @@ var Binary = sync.OnceValues(func() (string, error) {
 	}
 	binaryFolder = folder
 	path := filepath.Join(folder, "cleave")
-	output, err := exec.Command("go", "build", "-o", path, "github.com/cleavedb/cleave/cmd/cleave").CombinedOutput()
+	// Without tables for debuggers, which take longer to link than all the rest.
+	output, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "github.com/cleavedb/cleave/cmd/cleave").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("build cleave: %w: %s", err, output)
 	}
