@@ -236,17 +236,20 @@ func TestADroppedTableIsGone(t *testing.T) {
 		"COMMENT ON TABLE orders IS 'x'", "GRANT SELECT ON orders TO PUBLIC", "CREATE TABLE copied (LIKE orders)", "CREATE TABLE kept AS SELECT * FROM orders", "CREATE VIEW seen AS SELECT * FROM orders",
 		"DROP TABLE orders", "DROP INDEX orders_pkey", "WITH gone AS (DELETE FROM orders RETURNING id) SELECT * FROM gone", "SELECT * FROM orders WHERE id = 1 FOR UPDATE",
 	}
-	for _, shards := range []int{1, 3} {
+	for which, shards := range []int{1, 3} {
 		w := newWorld(t, worldConfig{
 			shards: shards, setUp: []string{"CREATE TABLE late (id bigint NOT NULL, n int)"},
 			tables: []topology.TableSpec{{Name: "public.late", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}},
 		})
-		for _, sql := range statements {
+		for i, sql := range statements {
 			t.Run(fmt.Sprintf("%d shards, %s", shards, sql), func(t *testing.T) {
-				for _, steps := range []func(...string) []step{texts, extendedSteps} {
-					w.sameAsPlain(t, steps("BEGIN", "DROP TABLE orders", sql, "ROLLBACK", "SELECT * FROM orders WHERE id = 1")...)
-					w.sameAsPlain(t, steps("BEGIN", "SELECT * FROM late WHERE id = 2", "DROP TABLE orders", "SAVEPOINT s", sql, "ROLLBACK TO s", sql, "ROLLBACK")...)
+				// Each statement has one protocol with one shard and the other with three, which are not all four ways.
+				steps := texts
+				if i%2 == which {
+					steps = extendedSteps
 				}
+				w.sameAsPlain(t, steps("BEGIN", "DROP TABLE orders", sql, "ROLLBACK", "SELECT * FROM orders WHERE id = 1")...)
+				w.sameAsPlain(t, steps("BEGIN", "SELECT * FROM late WHERE id = 2", "DROP TABLE orders", "SAVEPOINT s", sql, "ROLLBACK TO s", sql, "ROLLBACK")...)
 				w.sameAsPlain(t, texts("DROP TABLE orders; "+sql, "BEGIN; DROP TABLE orders; "+sql, "ROLLBACK")...)
 				w.nothingPrepared(t)
 			})
