@@ -25,6 +25,16 @@ func onlyWaiting(t *testing.T, w *world) deadlock.Session {
 	return waiting[0]
 }
 
+// waitsWith waits until one session waits and its backends are these: the router sends to one shard after the other, and reads a moment later.
+func waitsWith(t *testing.T, w *world, want []deadlock.Backend) (told deadlock.Session) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("its backends are %+v", want), func() bool {
+		told = onlyWaiting(t, w)
+		return cmp.Equal(want, told.Backends, cmpopts.IgnoreFields(deadlock.Backend{}, "PID"))
+	})
+	return told
+}
+
 // TestWaitingSessions: what is told of a session that waits is what it does with each of its backends.
 func TestWaitingSessions(t *testing.T) {
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
@@ -53,11 +63,7 @@ func TestWaitingSessions(t *testing.T) {
 			execute(t, client, write(keys[2]))
 			before := time.Now()
 			ended := soon(t, client, c.statement)
-			var told deadlock.Session
-			eventually(t, fmt.Sprintf("its backends are %+v", c.want), func() bool { // the router reads what it has sent a moment later
-				told = onlyWaiting(t, w)
-				return cmp.Equal(c.want, told.Backends, cmpopts.IgnoreFields(deadlock.Backend{}, "PID"))
-			})
+			told := waitsWith(t, w, c.want)
 			if told.Number != client.PgConn().PID() || told.Sent.Before(before) || !told.Began.Before(before) {
 				t.Errorf("the session is %+v", told)
 			}
@@ -192,11 +198,7 @@ func TestSentenceWhileTelling(t *testing.T) {
 	execute(t, client, "BEGIN")
 	execute(t, client, write(keys[2]))
 	ended := soon(t, client, fmt.Sprintf("UPDATE orders SET note = 'y' WHERE id IN (%d, %d)", keys[0], keys[1]))
-	told := onlyWaiting(t, w)
-	want := []deadlock.Backend{{Shard: 1, Owes: true}, {Shard: 3}}
-	if diff := cmp.Diff(want, told.Backends, cmpopts.IgnoreFields(deadlock.Backend{}, "PID")); diff != "" {
-		t.Errorf("its backends (-want +got):\n%s", diff)
-	}
+	told := waitsWith(t, w, []deadlock.Backend{{Shard: 1, Owes: true}, {Shard: 3}})
 	backend := deadlock.Backend{Shard: 1, PID: told.Backends[0].PID}
 	because := pgerr.New(pgerr.DeadlockDetected, "deadlock detected")
 	w.server.Sentence(told.Number, []deadlock.Backend{backend}, because, func(byKey func(context.Context, deadlock.Backend) error) bool {
