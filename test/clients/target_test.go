@@ -202,7 +202,7 @@ func router(t *testing.T) target {
 	pgtest.Installations(t)
 	folder := pgtest.Folder(t)
 	binary := filepath.Join(folder, "cleave")
-	if output, err := exec.Command("go", "build", "-ldflags=-w", "-C", "../..", "-o", binary, "./cmd/cleave").CombinedOutput(); err != nil {
+	if output, err := exec.Command("go", "build", "-C", "../..", "-ldflags=-w", "-o", binary, "./cmd/cleave").CombinedOutput(); err != nil {
 		t.Fatalf("build cleave: %v: %s", err, output)
 	}
 	to := targetOf(t, runDev(t, binary, filepath.Join(folder, "dev")), true)
