@@ -221,13 +221,19 @@ func TestReadOnlyCommits(t *testing.T) {
 	if said := strings.Join(client.query("COMMIT"), " "); said != "done COMMIT ready I" {
 		t.Errorf("COMMIT said %s", said)
 	}
-	for _, begin := range []string{"BEGIN /* read only */ ISOLATION LEVEL READ COMMITTED", "BEGIN READ ONLY, READ WRITE"} {
-		client.query(begin)
+	for _, begin := range [][]string{
+		{"BEGIN /* read only */ ISOLATION LEVEL READ COMMITTED"}, {"BEGIN READ ONLY, READ WRITE"}, {"BEGIN READ ONLY", "SET TRANSACTION READ WRITE"},
+		{"BEGIN READ ONLY", "SET transaction_read_only = off"}, {"BEGIN READ ONLY", "SET LOCAL transaction_read_only TO off"}, {"BEGIN READ ONLY", "BEGIN READ WRITE"},
+		{"BEGIN READ ONLY", "RESET transaction_read_only"}, {"BEGIN READ ONLY; SET transaction_read_only = off"}, {"BEGIN READ ONLY; COMMIT; BEGIN"},
+	} {
+		for _, sql := range begin {
+			client.query(sql)
+		}
 		client.query(insertOrder(w.key(t, 1, 0)))
 		client.query(insertOrder(w.key(t, 2, 0)))
 		endIdle(t, w, 2)
 		if said := strings.Join(client.query("COMMIT"), " "); !strings.Contains(said, "08006") {
-			t.Errorf("%s: COMMIT said %s", begin, said)
+			t.Errorf("%v: COMMIT said %s", begin, said)
 		}
 		wantRows(t, w, 0, 0)
 	}
