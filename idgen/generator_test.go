@@ -402,7 +402,7 @@ func TestOneSlotUnderContention(t *testing.T) {
 	}
 }
 
-// The same while the clock jumps about: calls may fail, ids may not repeat.
+// The same while the clock jumps about: calls may fail, ids may not repeat. It goes forward in the long run, or ids would end.
 func TestUniqueWhileClockJumps(t *testing.T) {
 	clock := newFakeClock()
 	g := mustNew(t, Config{Number: 1, Clock: clock})
@@ -415,7 +415,7 @@ func TestUniqueWhileClockJumps(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				clock.step(time.Duration(random.Int64N(401)-200) * time.Millisecond)
+				clock.step(time.Duration(random.Int64N(401)-150) * time.Millisecond)
 			}
 		}
 	})
@@ -424,7 +424,7 @@ func TestUniqueWhileClockJumps(t *testing.T) {
 	for range 4 {
 		makers.Go(func() {
 			last := int64(-1)
-			for range 5_000 {
+			for made := 0; made < 1_000; {
 				id, err := g.Next(context.Background(), 0)
 				var clockErr *ClockError
 				if errors.As(err, &clockErr) {
@@ -437,15 +437,13 @@ func TestUniqueWhileClockJumps(t *testing.T) {
 				seen[id] = true
 				mu.Unlock()
 				last = id
+				made++
 			}
 		})
 	}
 	makers.Wait()
 	close(stop)
 	jumper.Wait()
-	if len(seen) == 0 {
-		t.Error("no id was made at all")
-	}
 }
 
 func TestSQLRefuses(t *testing.T) {

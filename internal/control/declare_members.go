@@ -457,7 +457,7 @@ func asClientError(err error) *pgerr.Error {
 		return shard.RolloutInTheWay(open.Rollout)
 	}
 	if errors.Is(err, store.ErrNotRegistered) {
-		return pgerr.New(pgerr.ObjectNotInPrerequisite, "this router has no record in etcd, so nobody would wait for it").
+		return pgerr.New(pgerr.CannotConnectNow, "this router has no record in etcd, so nobody would wait for it").
 			WithHint("Try again in a moment; 'cleave status' lists the routers that have one.")
 	}
 	var refused *pgconn.PgError

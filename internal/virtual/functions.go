@@ -376,5 +376,8 @@ func asError(what string, err error) *pgerr.Error {
 	if errors.Is(err, store.ErrOutcomeUnknown) {
 		return pgerr.New(pgerr.OutcomeUnknown, "%s, or may yet be done", what).WithDetail("%s.", err).WithHint("Look before you run it again: cleave.tables lists what tables are.")
 	}
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotHeld) {
+		return pgerr.New(pgerr.CannotConnectNow, "%s", what).WithDetail("%s.", err).WithHint("Nothing was changed. Try again; 'cleave status' tells how etcd is.")
+	}
 	return pgerr.New(pgerr.ObjectNotInPrerequisite, "%s", what).WithDetail("%s", err)
 }

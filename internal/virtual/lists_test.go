@@ -1,11 +1,15 @@
 package virtual
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/session"
+	"github.com/cleavedb/cleave/internal/store"
 )
 
 func TestListsOfTablesWithKeys(t *testing.T) {
@@ -78,6 +82,24 @@ func TestFindingsReachWhoDeclares(t *testing.T) {
 		named, _, refused := f.match(session.Call{Function: name, Arguments: []session.Argument{{Name: f.parameters[0], Text: &value}, {Name: f.parameters[1], Text: &value}, {Name: "ids", Text: &value}}})
 		if refused != nil || text(named, "ids") != value {
 			t.Errorf("%s: %v, %v", name, named, refused)
+		}
+	}
+}
+
+// TestFailuresAreTold: who may simply try again is told so.
+func TestFailuresAreTold(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		code string
+	}{
+		{pgerr.New(pgerr.UndefinedTable, "no such table"), pgerr.UndefinedTable},
+		{&store.UnavailableError{OutcomeUnknown: true}, pgerr.OutcomeUnknown},
+		{&store.UnavailableError{}, pgerr.CannotConnectNow},
+		{&store.NotHeldError{ID: "x"}, pgerr.CannotConnectNow},
+		{errors.New("something else"), pgerr.ObjectNotInPrerequisite},
+	} {
+		if got := asError("it failed", fmt.Errorf("a step: %w", test.err)); got.Code != test.code {
+			t.Errorf("%v is told as %s, not as %s", test.err, got.Code, test.code)
 		}
 	}
 }

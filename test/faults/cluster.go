@@ -171,7 +171,7 @@ func (c *Cluster) startRouters(t testing.TB, count int) {
 
 // makeMap makes a map in which the shards are where their proxies are.
 func (c *Cluster) makeMap(ctx context.Context) error {
-	first := c.Routers[0].api
+	first := &api.Client{BaseURL: c.Routers[0].api.BaseURL} // nobody is stopped yet: what is slow is waited for
 	if err := eventually(ctx, "there is a map", func(ctx context.Context) error {
 		_, err := first.CreateMap(ctx)
 		return err

@@ -2,11 +2,16 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
 )
 
 // Tables are what the workload works on, with their keys by shard. All tables have the same keys on the same shards.
@@ -42,8 +47,8 @@ func (c *Cluster) MakeTables(ctx context.Context) (*Tables, error) {
 	}
 	for _, d := range definitions {
 		for _, sql := range []string{fmt.Sprintf("CREATE TABLE %s (%s)", d.name, d.columns), fmt.Sprintf("SELECT cleave.shard_table('%s', 'id')", d.name)} {
-			if _, err := conn.Exec(ctx, sql); err != nil {
-				return nil, fmt.Errorf("%s: %w", sql, err)
+			if err := define(ctx, conn, sql); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -53,6 +58,22 @@ func (c *Cluster) MakeTables(ctx context.Context) (*Tables, error) {
 	}
 	c.probe = "SELECT id FROM counters"
 	return t, t.fill(ctx, conn)
+}
+
+// define runs a definition. On a machine that has much to do etcd may not hear of a router in time: then nothing has happened, and it is
+// tried again.
+func define(ctx context.Context, conn *pgx.Conn, sql string) error {
+	for tries := 20; ; tries-- {
+		_, err := conn.Exec(ctx, sql)
+		if err == nil {
+			return nil
+		}
+		var refused *pgconn.PgError
+		if tries == 0 || !errors.As(err, &refused) || refused.Code != pgerr.CannotConnectNow && refused.Code != pgerr.LockNotAvailable {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 func (t *Tables) findKeys(ctx context.Context, conn *pgx.Conn, shards []*Shard) error {
