@@ -53,11 +53,11 @@ func (s *session) exchange(out []byte) (answer, error) {
 	if _, err := s.backend.Conn().Write(out); err != nil {
 		return answer{}, fmt.Errorf("write to shard %q: %w", s.backend.ShardName(), err)
 	}
-	return s.hear(0, 1)
+	return s.hear(0)
 }
 
 // hear reads what the attached backend answers, up to a ReadyForQuery. So many come first for what nobody asked for: of that, only a failure counts.
-func (s *session) hear(first, ready int) (answer, error) {
+func (s *session) hear(first int) (answer, error) {
 	var a answer
 	r := s.hearing(s.backend)
 	for {
@@ -74,14 +74,11 @@ func (s *session) hear(first, ready int) (answer, error) {
 		if a.status, err = wire.DecodeReadyForQuery(wire.Body(message)); err != nil {
 			return answer{}, err
 		}
-		if first > 0 {
-			first--
-			a.rows, a.tag = nil, ""
-			continue
-		}
-		if ready--; ready == 0 {
+		if first == 0 {
 			return a, s.hearRest(&a, r)
 		}
+		first--
+		a.rows, a.tag = nil, ""
 	}
 }
 

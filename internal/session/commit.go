@@ -40,41 +40,45 @@ func (s *session) tellLegs(legs []*leg, sql func(*leg) string) []told {
 
 // tellFirmly is tellLegs for what no request of the client's cancels: the outcome is decided.
 func (s *session) tellFirmly(legs []*leg, sql func(*leg) string) []told {
-	owed, answers := s.writeLegs(legs, sql)
-	return s.hearLegs(legs, owed, answers)
+	first, answers := s.writeLegs(legs, sql)
+	return s.hearLegs(legs, first, answers)
 }
 
-// awaited is how many answers a leg owes: to what it had to be told anyhow, and to what it is asked.
-type awaited struct{ script, ready int }
-
-// writeLegs is the first half of telling legs something.
-func (s *session) writeLegs(legs []*leg, sql func(*leg) string) (owed []awaited, answers []told) {
-	answers, owed = make([]told, len(legs)), make([]awaited, len(legs))
+// writeLegs is the first half of telling legs something. It returns how many answers come first from each, to what it had to be told anyhow.
+func (s *session) writeLegs(legs []*leg, sql func(*leg) string) (first []int, answers []told) {
+	answers, first = make([]told, len(legs)), make([]int, len(legs))
 	for i, l := range legs {
 		text := sql(l) // which may have something to say before
 		var out []byte
 		for _, line := range l.pending {
 			out = wire.AppendQuery(out, line.on(l.backend.Shard()))
 		}
-		owed[i] = awaited{len(l.pending), 1}
+		first[i] = len(l.pending)
 		if len(l.before) > 0 {
-			out = append(out, l.before...)
-			owed[i].ready++
+			out = wire.AppendSync(appendStatement(append(out, l.before...), text))
+		} else {
+			out = wire.AppendQuery(out, text)
 		}
-		out = wire.AppendQuery(out, text)
 		l.pending, l.before, l.state.unnamed = nil, nil, nil
 		if _, err := l.backend.Conn().Write(out); err != nil {
 			answers[i].err = err
 		}
 	}
-	return owed, answers
+	return first, answers
+}
+
+// appendStatement has a statement run that has no parameters and is not seen again. Whoever sends a Sync after several is answered once.
+func appendStatement(out []byte, text string) []byte {
+	out = wire.AppendParse(out, "", text, nil)
+	out = wire.AppendBind(out, "", "", nil, nil, nil)
+	return wire.AppendExecute(out, "", 0)
 }
 
 // hearLegs is the second half.
-func (s *session) hearLegs(legs []*leg, owed []awaited, answers []told) []told {
+func (s *session) hearLegs(legs []*leg, first []int, answers []told) []told {
 	for i, l := range legs {
 		if answers[i].err == nil {
-			answers[i] = s.hearLeg(l, owed[i])
+			answers[i] = s.hearLeg(l, first[i])
 		}
 		if answers[i].err != nil {
 			s.dropLeg(l, answers[i].err.Error())
@@ -97,10 +101,10 @@ func (s *session) setWorking(legs []*leg) {
 }
 
 // hearLeg reads a leg's answer without putting it to work.
-func (s *session) hearLeg(l *leg, owed awaited) told {
+func (s *session) hearLeg(l *leg, first int) told {
 	backend, state := s.backend, s.state
 	s.backend, s.state = l.backend, l.state
-	a, err := s.hear(owed.script, owed.ready)
+	a, err := s.hear(first)
 	s.backend, s.state = backend, state
 	if err == nil {
 		l.status = a.status

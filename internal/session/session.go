@@ -184,6 +184,8 @@ type session struct {
 	cancelWait context.CancelFunc
 	// cancelled: the client has cancelled what is under way, at a moment when nothing of it was on a shard; what it waits for next ends at once.
 	cancelled atomic.Bool
+	// justRead: the message in hand came, whole, with what was read last. The session alone knows.
+	justRead bool
 	// asking: the backend at work has a question of the session's own.
 	asking atomic.Bool
 	// sending is since when answers of shards are waited for, in nanoseconds; 0: none is. steps grows with whatever is sent. sentence ends a wait.
@@ -302,6 +304,7 @@ func (s *session) serve() error {
 
 // wait prepares for a client that may stay silent for long.
 func (s *session) wait() error {
+	s.justRead = false
 	if s.in.buffered() {
 		return nil
 	}
@@ -329,6 +332,7 @@ func (s *session) readMore() error {
 		return s.readFailed(err)
 	}
 	s.cancelled.Store(false) // whoever cancelled while the client was waited for has cancelled nothing
+	s.justRead = s.in.buffered()
 	return nil
 }
 
@@ -385,7 +389,9 @@ func (s *session) handle(kind byte, body []byte) error {
 	s.inHand, s.opsBefore = kind, len(s.ops)
 	if len(s.ops) == 0 { // what came before, and whoever cancelled that, is over
 		s.outliveSentence()
-		s.cancelled.Store(false)
+		if !s.justRead { // or whoever cancels now sees that the session is at work
+			s.cancelled.Store(false)
+		}
 	}
 	if s.skipping && kind != wire.MsgSync && kind != wire.MsgTerminate {
 		return nil

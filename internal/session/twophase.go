@@ -95,12 +95,12 @@ func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 	c.s.setWorking(c.others)
 	defer c.s.setWorking(nil)
 	members := txn.NumbersText(c.members)
-	owed, answers := c.s.writeLegs(c.others, func(l *leg) string {
+	first, answers := c.s.writeLegs(c.others, func(l *leg) string {
 		c.noting(l, partNote, c.gid, members)
 		return "PREPARE TRANSACTION " + c.part(l)
 	})
 	failpoint.Hit("commit.preparing")
-	for i, a := range c.s.hearLegs(c.others, owed, answers) {
+	for i, a := range c.s.hearLegs(c.others, first, answers) {
 		failure := c.noted(&a, c.others[i], partNote)
 		if failure == nil {
 			failure = c.learnt(&a, c.others[i])
@@ -144,7 +144,7 @@ const (
 	int8ArrayOID = 1016
 )
 
-// noting has a leg note something before it does what it is told next.
+// noting has a leg note something before it does what it is told next, which it does only if that went well.
 func (c *commitment) noting(l *leg, n note, values ...string) {
 	var out []byte
 	if !l.state.has(n.name) {
@@ -157,8 +157,7 @@ func (c *commitment) noting(l *leg, n note, values ...string) {
 		parameters[i] = []byte(value)
 	}
 	out = wire.AppendBind(out, "", n.name, nil, parameters, nil)
-	out = wire.AppendExecute(out, "", 0)
-	l.before = wire.AppendSync(out)
+	l.before = wire.AppendExecute(out, "", 0)
 }
 
 // noted returns why a leg has not done what it was told, which includes noting it.
@@ -193,12 +192,12 @@ func (c *commitment) part(l *leg) string {
 // decide commits the part that decides, and returns why it is not committed. Nothing cancels it.
 func (c *commitment) decide() *pgerr.Error {
 	legs := []*leg{c.decider}
-	owed, answers := c.s.writeLegs(legs, func(l *leg) string {
+	first, answers := c.s.writeLegs(legs, func(l *leg) string {
 		c.noting(l, decisionNote, c.gid, txn.NumbersText(c.members), txn.NumbersText(c.xids))
 		return "COMMIT"
 	})
 	failpoint.Hit("commit.deciding")
-	a := c.s.hearLegs(legs, owed, answers)[0]
+	a := c.s.hearLegs(legs, first, answers)[0]
 	switch failure := c.noted(&a, c.decider, decisionNote); {
 	case a.err != nil:
 		return c.outcome()
@@ -298,15 +297,15 @@ func (c *commitment) tell(legs []*leg, command string) (left []*leg) {
 		}
 	}
 	sql := func(l *leg) string { return command + " " + c.part(l) }
-	owed, answers := make([]awaited, len(legs)), make([]told, len(legs))
+	first, answers := make([]int, len(legs)), make([]told, len(legs))
 	for i := range legs { // one by one, so that a test can come between
 		one, answer := c.s.writeLegs(legs[i:i+1], sql)
-		owed[i], answers[i] = one[0], answer[0]
+		first[i], answers[i] = one[0], answer[0]
 		if command == commitPrepared {
 			failpoint.Hit("commit.finishing")
 		}
 	}
-	for i, a := range c.s.hearLegs(legs, owed, answers) {
+	for i, a := range c.s.hearLegs(legs, first, answers) {
 		if failure := a.refusal(legs[i]); failure != nil && failure.Code != pgerr.UndefinedObject {
 			left = append(left, legs[i])
 		}

@@ -413,11 +413,21 @@ func (s *session) expectParsed(st *statement, prepared *serverStatement) {
 
 // renderBegin sends the BEGIN that was put off, and what was said after it.
 func (s *session) renderBegin() {
-	if s.isDue() {
+	switch {
+	case !s.isDue():
+	case len(s.tx.script)+len(s.pending) == 0 && s.gather == nil && s.synced():
+		s.hiddenStatement(s.tx.begin)
+	default:
 		s.hiddenQuery(s.tx.begin)
 		s.hiddenScript(s.tx.script)
 	}
 	s.hiddenScript(s.pending)
+}
+
+// synced says whether the unit's operations are answered with a Sync, and so can be what comes before them.
+func (s *session) synced() bool {
+	last := len(s.ops) - 1
+	return last >= 0 && s.ops[last].kind == opSync
 }
 
 func (s *session) hiddenScript(lines script) {
@@ -430,6 +440,14 @@ func (s *session) hiddenQuery(sql string) {
 	s.toServer = wire.AppendQuery(s.toServer, sql)
 	s.state.unnamed = nil
 	s.expects = append(s.expects, expect{kind: expectQuery, hidden: true, op: -1})
+}
+
+// hiddenStatement is hiddenQuery for what is answered together with what follows: each answer of its own has both sides woken.
+func (s *session) hiddenStatement(sql string) {
+	s.toServer = appendStatement(s.toServer, sql)
+	s.state.unnamed = nil
+	s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1}, expect{kind: expectBind, hidden: true, op: -1},
+		expect{kind: expectExecute, hidden: true, op: -1})
 }
 
 func (s *session) renderOp(i int) {
@@ -577,12 +595,8 @@ func (s *session) ensureAll(statements []*statement) (sent bool) {
 			s.ensure(st)
 			continue
 		}
-		s.toServer = wire.AppendParse(s.toServer, "", st.sql.source, nil)
-		s.toServer = wire.AppendBind(s.toServer, "", "", nil, nil, nil)
-		s.toServer = wire.AppendExecute(s.toServer, "", 0)
-		s.state.unnamed = nil
-		s.expects = append(s.expects, expect{kind: expectParse, hidden: true, op: -1}, expect{kind: expectBind, hidden: true, op: -1},
-			expect{kind: expectExecute, hidden: true, op: -1, prepared: s.state.add(name)})
+		s.hiddenStatement(st.sql.source)
+		s.expects[len(s.expects)-1].prepared = s.state.add(name)
 	}
 	return sent
 }
