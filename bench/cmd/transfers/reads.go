@@ -27,6 +27,8 @@ const (
 	leastLeft = 0.95
 	// pause is from one reader to the next.
 	pause = 100 * time.Millisecond
+	// thinking is how long writers wait after a transfer who leave the processors something to do for readers.
+	thinking = 20 * time.Millisecond
 	// keysEach is how many accounts of each shard such a reader reads.
 	keysEach = 4
 )
@@ -56,7 +58,21 @@ func (l *lab) reads(ctx context.Context) error {
 	if err := l.latencies(ctx, kinds); err != nil {
 		return err
 	}
-	return l.beside(ctx, kinds)
+	for _, writers := range l.writers() {
+		if err := l.beside(ctx, writers, kinds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writers are those that transfer beside readers: as often as they can, and with pauses.
+func (l *lab) writers() []side {
+	busy := l.side(crossShard)
+	busy.what = strconv.Itoa(l.options.clients)
+	calm := busy
+	calm.what, calm.think = fmt.Sprintf("%s, with pauses of %v", busy.what, thinking), thinking
+	return []side{calm, busy}
 }
 
 // refuses asks whether the router refuses a statement; nil: it does not.
@@ -152,20 +168,18 @@ type times struct {
 
 // latencies measures how long reading two accounts on two shards takes, while nobody writes and while clients transfer.
 func (l *lab) latencies(ctx context.Context, kinds []reading) error {
-	writers := l.side(crossShard)
 	rows := [][]string{{"writers", "read", "p50 ms", "p99 ms", "tries", "p50 longer by ms", "from – to", "target"}}
-	for _, busy := range []bool{false, true} {
-		name := map[bool]string{false: "none", true: strconv.Itoa(l.options.clients)}[busy]
+	for _, writers := range append([]side{{what: "none"}}, l.writers()...) {
 		all := make([][]times, len(kinds))
 		for round := range l.options.rounds {
-			fmt.Fprintf(os.Stderr, "reads, writers: %s, round %d of %d\n", name, round+1, l.options.rounds)
+			fmt.Fprintf(os.Stderr, "reads, writers: %s, round %d of %d\n", writers.what, round+1, l.options.rounds)
 			var measured []times
 			readers := func(ctx context.Context) (err error) {
 				measured, err = l.readByTurns(ctx, kinds)
 				return err
 			}
 			var err error
-			if busy {
+			if writers.run != nil {
 				_, err = l.measure(ctx, writers, readers)
 			} else {
 				err = readers(ctx)
@@ -177,7 +191,7 @@ func (l *lab) latencies(ctx context.Context, kinds []reading) error {
 				all[i] = append(all[i], t)
 			}
 		}
-		rows = append(rows, latencyRows(name, kinds, all)...)
+		rows = append(rows, latencyRows(writers.what, kinds, all)...)
 	}
 	fmt.Printf("\nReading two accounts on two shards, REPEATABLE READ; medians of %d rounds\n", l.options.rounds)
 	rig.PrintTable(os.Stdout, rows)
@@ -247,28 +261,28 @@ type paced struct {
 }
 
 // beside measures how many transfers there are while ten readers a second read some accounts on all shards.
-func (l *lab) beside(ctx context.Context, kinds []reading) error {
+func (l *lab) beside(ctx context.Context, writers side, kinds []reading) error {
 	all := make([][]paced, 1+len(kinds)) // first without readers
 	for round := range l.options.rounds {
-		fmt.Fprintf(os.Stderr, "writers beside readers, round %d of %d\n", round+1, l.options.rounds)
+		fmt.Fprintf(os.Stderr, "writers (%s) beside readers, round %d of %d\n", writers.what, round+1, l.options.rounds)
 		for i := range all {
 			at := (i + round) % len(all)
 			var kind *reading
 			if at > 0 {
 				kind = &kinds[at-1]
 			}
-			p, err := l.besideOne(ctx, kind)
+			p, err := l.besideOne(ctx, writers, kind)
 			if err != nil {
 				return err
 			}
 			all[at] = append(all[at], p)
 		}
 	}
-	l.printBeside(os.Stdout, kinds, all)
+	l.printBeside(os.Stdout, writers, kinds, all)
 	return nil
 }
 
-func (l *lab) besideOne(ctx context.Context, kind *reading) (p paced, err error) {
+func (l *lab) besideOne(ctx context.Context, writers side, kind *reading) (p paced, err error) {
 	var meanwhile func(context.Context) error
 	if kind != nil {
 		meanwhile = func(ctx context.Context) (err error) {
@@ -276,7 +290,7 @@ func (l *lab) besideOne(ctx context.Context, kind *reading) (p paced, err error)
 			return err
 		}
 	}
-	s, err := l.measure(ctx, l.side(crossShard), meanwhile)
+	s, err := l.measure(ctx, writers, meanwhile)
 	p.rate = s.rate
 	return p, err
 }
@@ -322,8 +336,8 @@ func (l *lab) drawOnAll(r *rand.Rand) []account {
 	return drawn
 }
 
-func (l *lab) printBeside(out io.Writer, kinds []reading, all [][]paced) {
-	fmt.Fprintf(out, "\nTransfers over two shards while %.0f readers a second read %d accounts of each shard; medians of %d rounds\n", float64(time.Second)/float64(pause), keysEach, l.options.rounds)
+func (l *lab) printBeside(out io.Writer, writers side, kinds []reading, all [][]paced) {
+	fmt.Fprintf(out, "\nTransfers over two shards, clients: %s, while %.0f readers a second read %d accounts of each shard; medians of %d rounds\n", writers.what, float64(time.Second)/float64(pause), keysEach, l.options.rounds)
 	rows := [][]string{{"readers", "transfers a second", "reads a second", "read ms", "tries", "over plain", "from – to", "target"}}
 	for i := range all {
 		name := "none"

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/cleavedb/cleave/internal/localpg"
 )
@@ -43,6 +44,8 @@ type side struct {
 	// urls are what a client connects to.
 	urls []string
 	run  func([]*session, transfer) error
+	// think is how long a client waits after a transfer.
+	think time.Duration
 	// proxies are the processes between client and servers.
 	proxies []int
 	servers []*localpg.Server

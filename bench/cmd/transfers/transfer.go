@@ -66,6 +66,7 @@ func (w *load) work(client int, sessions []*session, s side) {
 			return
 		}
 		w.done[client].Add(1)
+		time.Sleep(s.think)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestEverySideTransfers(t *testing.T) {
 			}
 		}
 	}
-	if p, err := l.besideOne(t.Context(), &plainly); err != nil || p.rate == 0 || p.reads == 0 || p.tries != 1 {
+	if p, err := l.besideOne(t.Context(), l.writers()[0], &plainly); err != nil || p.rate == 0 || p.reads == 0 || p.tries != 1 {
 		t.Errorf("beside readers: %+v, %v", p, err)
 	}
 	if measured, err := l.readByTurns(t.Context(), []reading{plainly, plainly}); err != nil || len(measured) != 2 || measured[1].p50 == 0 || measured[1].p50 > measured[1].p99 {
@@ -159,7 +159,7 @@ func TestLongerIsOfTheSameRound(t *testing.T) {
 func TestWritersAreComparedWithThoseBesidePlainReaders(t *testing.T) {
 	l := &lab{options: options{rounds: 3}}
 	var out strings.Builder
-	l.printBeside(&out, []reading{plainly, consistently}, [][]paced{
+	l.printBeside(&out, side{what: "16"}, []reading{plainly, consistently}, [][]paced{
 		{{rate: 110}, {rate: 220}, {rate: 330}},
 		{{100, 10, 3, 1}, {200, 10, 3, 1}, {300, 10, 3, 1}},
 		{{90, 10, 5, 2}, {190, 9, 4, 1.5}, {291, 10, 5, 1}},
