@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -33,17 +32,8 @@ var compareShare = 20
 // keepCopies compares the copies of reference tables, and repairs those that differ, until the leadership ends. A leader that does not know yet that it is none
 // does no harm: what it changes it changes under a hold and locks.
 func (c *Cluster) keepCopies(ctx context.Context, leadership *store.Leadership) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	watching.Go(func() {
-		defer cancel()
-		select {
-		case <-leadership.Done():
-		case <-ctx.Done():
-		}
-	})
+	ctx, stop := whileLeading(ctx, leadership)
+	defer stop()
 	ticker := time.NewTicker(min(lookForCopiesEvery, c.config.CompareInterval))
 	defer ticker.Stop()
 	known := &knownCopies{tables: map[topology.TableName]*knownCopy{}}

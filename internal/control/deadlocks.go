@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/deadlock"
@@ -24,17 +23,8 @@ const (
 // breakDeadlocks finds circles of transactions that wait for each other on several shards, and names a victim of each, until the leadership
 // ends. A verdict is written only while the leadership lasts, so one that does not know yet that it is over does no harm.
 func (c *Cluster) breakDeadlocks(ctx context.Context, leadership *store.Leadership) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	watching.Go(func() { // a look ends with the leadership
-		defer cancel()
-		select {
-		case <-leadership.Done():
-		case <-ctx.Done():
-		}
-	})
+	ctx, stop := whileLeading(ctx, leadership)
+	defer stop()
 	judge := deadlock.NewJudge(c.config.Access, c.config.Follower.Map)
 	defer judge.Close()
 	given := map[int64]time.Time{} // when each verdict that is still to be carried out was first seen, by its revision

@@ -24,17 +24,8 @@ func (c *Cluster) keepHolds(ctx context.Context, leadership *store.Leadership) {
 	if c.config.Router == "" {
 		return
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	watching.Go(func() { // what is being finished ends with the leadership
-		defer cancel()
-		select {
-		case <-leadership.Done():
-		case <-ctx.Done():
-		}
-	})
+	ctx, stop := whileLeading(ctx, leadership)
+	defer stop()
 	ticker := time.NewTicker(lookAtHoldsEvery)
 	defer ticker.Stop()
 	known := &knownHolds{failures: map[string]string{}}

@@ -209,3 +209,20 @@ func (c *Cluster) mendAll(ctx context.Context, m *topology.Map, told *told) {
 		return inspected{}
 	})
 }
+
+// whileLeading returns a context that ends with the leadership, so that what is under way then ends too.
+func whileLeading(ctx context.Context, leadership *store.Leadership) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		defer cancel()
+		select {
+		case <-leadership.Done():
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel()
+		watching.Wait()
+	}
+}

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,17 +33,8 @@ func (c *Cluster) transactions() txn.Config {
 // keepTransactions ends what transactions over several shards have left behind, until the leadership ends. A leader that does not know yet that it
 // is none does no harm.
 func (c *Cluster) keepTransactions(ctx context.Context, leadership *store.Leadership) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	watching.Go(func() {
-		defer cancel()
-		select {
-		case <-leadership.Done():
-		case <-ctx.Done():
-		}
-	})
+	ctx, stop := whileLeading(ctx, leadership)
+	defer stop()
 	recovery := txn.NewRecovery(c.transactions())
 	defer recovery.Close()
 	look, sweep := time.NewTicker(recoverEvery), time.NewTicker(sweepEvery)
