@@ -4,11 +4,13 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/txn"
+	"github.com/cleavedb/cleave/internal/wire"
 )
 
 // Consistent reads: a transaction opens its snapshots on all shards at once, and looks whether they fit together. DESIGN.md of package
@@ -20,8 +22,9 @@ const (
 	// chasePatience is how long it opens those anew that lag behind, before it keeps decisions waiting, and barrierPatience how long it does that at a time.
 	chasePatience   = 10 * time.Millisecond
 	barrierPatience = 50 * time.Millisecond
-	// crowdedFor is how long readers keep decisions waiting at once, after one has had to.
-	crowdedFor = time.Second
+	// leastCrowded and mostCrowded are how long readers keep decisions waiting at once, after one has had to: each time in a row for twice as long.
+	leastCrowded = 20 * time.Millisecond
+	mostCrowded  = time.Second
 	// leastPause and mostPause lie between two tries.
 	leastPause = time.Millisecond
 	mostPause  = 100 * time.Millisecond
@@ -35,25 +38,55 @@ const consistentBegin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 // wantsConsistent says whether reads are to be consistent now.
 func (s *session) wantsConsistent() bool {
-	if s.tx.consistent != nil {
-		return *s.tx.consistent
+	if n := len(s.log.switches); n > 0 {
+		return s.log.switches[n-1].on
 	}
 	return s.consistent
 }
 
+// record notes what a statement has changed of the settings.
+func (s *session) record(st *plan.Statement) {
+	s.log.record(st, s.effective())
+	if st.Command == plan.ResetAll {
+		s.log.switches = append(s.log.switches, readsSwitch{on: s.firstConsistent})
+	}
+}
+
+// keepSwitches makes what the transaction said of consistent reads the session's.
+func (s *session) keepSwitches() {
+	for _, said := range s.log.switches {
+		if !said.local {
+			s.consistent = said.on
+		}
+	}
+}
+
 // openIfConsistent opens the snapshots of a unit that is about to run the first statement of a transaction, if its reads are to be consistent.
 func (s *session) openIfConsistent() *pgerr.Error {
-	if !s.mayOpen() || !s.needsServer() || s.onlyPrepares() {
+	if !s.wantsConsistent() || !s.needsServer() || s.onlyPrepares() {
+		return nil
+	}
+	if s.isSpread() && s.tx.level == repeatableRead && !s.tx.opened {
+		return openedTooLate
+	}
+	if !s.mayOpen() {
 		return nil
 	}
 	switch {
 	case s.tx.open:
 		return s.openBlock(slices.ContainsFunc(s.ops, func(o op) bool { return o.planned != nil && o.planned.locks() }))
-	case len(s.spreadTo) > 0 && !s.needsBlock():
+	case len(s.spreadTo) > 0 && s.readsAlone():
 		s.tx.open, s.tx.begin, s.tx.implicit = true, consistentBegin, true
 		return s.openSnapshots(s.allShards())
 	}
 	return nil
+}
+
+// readsAlone says whether the unit is one statement that only reads, outside any transaction.
+func (s *session) readsAlone() bool {
+	return s.tx.begin == "" && s.syncing && !s.inText && !slices.ContainsFunc(s.ops, func(o op) bool {
+		return o.planned != nil && slices.ContainsFunc(o.planned.plan.Statements, func(st plan.Statement) bool { return !s.whatRuns(&st).Reads })
+	})
 }
 
 // mayOpen says whether reads are to be consistent, and no shard has been used yet.
@@ -89,7 +122,7 @@ var lockBeforeSnapshot = pgerr.New(pgerr.FeatureNotSupported, "LOCK TABLE as the
 
 // openedTooLate refuses another shard to a transaction whose reads are to be consistent and that has begun on one shard alone.
 var openedTooLate = pgerr.New(pgerr.FeatureNotSupported, "consistent reads have to be opened before the transaction's first statement").
-	WithDetail("The transaction has a snapshot of one shard, and needs another shard.").
+	WithDetail("The transaction has begun without them, and has snapshots of some shards that do not fit those of others.").
 	WithHint("Send BEGIN by itself, and SET cleave.consistent_reads before it.")
 
 const repeatableRead = "repeatable read"
@@ -140,6 +173,7 @@ func (s *session) openSnapshots(shards []int) *pgerr.Error {
 		refused = o.open()
 	}
 	if refused == nil {
+		s.tx.opened = true
 		return nil
 	}
 	for _, l := range s.allLegs() {
@@ -173,13 +207,13 @@ func (o *opening) enlist() *pgerr.Error {
 func (o *opening) open() *pgerr.Error {
 	pause := leastPause
 	for try := 1; ; try++ {
-		barred := try > 1 || time.Since(o.s.server.crowdedAt()) < crowdedFor
+		barred := try > 1 || o.s.server.crowd.isThere(time.Now())
 		fits, refused := o.try(barred)
+		if refused == nil && !barred {
+			o.s.server.crowd.met(time.Now(), !fits)
+		}
 		if refused != nil || fits {
 			return refused
-		}
-		if !barred {
-			o.s.server.crowded.Store(time.Now().UnixNano())
 		}
 		if time.Since(o.began) > openingPatience {
 			return pgerr.New(pgerr.SerializationFailure, "could not open a consistent snapshot on all shards").
@@ -195,8 +229,30 @@ func (o *opening) open() *pgerr.Error {
 	}
 }
 
-// crowdedAt is when a reader last had to keep decisions waiting.
-func (s *Server) crowdedAt() time.Time { return time.Unix(0, s.crowded.Load()) }
+// crowd is what readers have found of late: whether there are so many decisions that none of them gets through without keeping them waiting.
+type crowd struct {
+	mu    sync.Mutex
+	until time.Time
+	spell time.Duration // how long it was believed to last, the last time
+}
+
+func (c *crowd) isThere(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return now.Before(c.until)
+}
+
+// met notes whether a reader did not get through.
+func (c *crowd) met(now time.Time, crowded bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !crowded {
+		c.spell = 0
+		return
+	}
+	c.spell = min(max(2*c.spell, leastCrowded), mostCrowded)
+	c.until = now.Add(c.spell)
+}
 
 // try opens the snapshots, and those that lag behind again as long as that seems to lead somewhere; barred: while decisions wait.
 func (o *opening) try(barred bool) (fits bool, refused *pgerr.Error) {
@@ -377,7 +433,7 @@ func (o *opening) unbar() (refused *pgerr.Error) {
 
 // setConsistent is SET cleave.consistent_reads.
 func (s *session) setConsistent(e plan.Setting) *pgerr.Error {
-	on := false
+	on := s.firstConsistent
 	if !e.Default {
 		value, known := booleanOf(strings.Join(e.Values, ","))
 		if !known {
@@ -385,15 +441,18 @@ func (s *session) setConsistent(e plan.Setting) *pgerr.Error {
 		}
 		on = value
 	}
-	if e.Local {
-		if s.tx.begin != "" || s.tx.open {
-			s.tx.consistent = &on
-		}
-		return nil
+	switch {
+	case s.tx.begin != "" || s.tx.open:
+		s.log.switches = append(s.log.switches, readsSwitch{on, e.Local})
+	case e.Local:
+		s.addLocal(localOutside)
+	default:
+		s.consistent = on
 	}
-	s.consistent, s.tx.consistent = on, nil
 	return nil
 }
+
+var localOutside = wire.AppendNotice(nil, "WARNING", pgerr.New(pgerr.NoActiveTransaction, "SET LOCAL can only be used in transaction blocks"))
 
 // booleanOf reads a Boolean as PostgreSQL does in settings: a beginning of a word is enough if it is no other's.
 func booleanOf(text string) (value, known bool) {

@@ -83,6 +83,35 @@ func TestSettingConsistentReads(t *testing.T) {
 	client.query("SET cleave.consistent_reads = on")
 	client.query("DISCARD ALL")
 	shows("off")
+	const on, off = "SET cleave.consistent_reads = on", "SET cleave.consistent_reads = off"
+	const onLocally, offLocally = "SET LOCAL cleave.consistent_reads = on", "SET LOCAL cleave.consistent_reads = off"
+	for _, c := range []struct{ sql, inside, after string }{
+		{"BEGIN; " + on, "on", "COMMIT on"},
+		{"BEGIN; " + on, "on", "ROLLBACK off"},
+		{"BEGIN; SELECT note FROM orders; " + on, "on", "ROLLBACK off"},
+		{"BEGIN; SELECT note FROM orders; " + on, "on", "COMMIT on"},
+		{"BEGIN; SAVEPOINT a; " + on + "; ROLLBACK TO a", "off", "COMMIT off"},
+		{"BEGIN; SELECT note FROM orders; SAVEPOINT a; " + on + "; ROLLBACK TO a", "off", "COMMIT off"},
+		{"BEGIN; " + onLocally + "; SAVEPOINT a; " + offLocally + "; ROLLBACK TO a", "on", "COMMIT off"},
+		{"BEGIN; " + on + "; " + offLocally, "off", "COMMIT on"},
+		{"BEGIN; " + on + "; RESET ALL", "off", "COMMIT off"},
+		{on + "; BEGIN; RESET ALL", "off", "ROLLBACK on"},
+		{on + "; RESET ALL; BEGIN", "off", "COMMIT off"},
+	} {
+		client.query(off)
+		for sql := range strings.SplitSeq(c.sql, "; ") {
+			client.query(sql)
+		}
+		shows(c.inside)
+		end, after, _ := strings.Cut(c.after, " ")
+		client.query(end)
+		if said := client.query("SHOW cleave.consistent_reads"); !slices.Contains(said, `row "`+after+`"`) {
+			t.Errorf("%s; %s: want %s, shown is %q", c.sql, end, after, said)
+		}
+	}
+	if said := strings.Join(client.query(onLocally), " "); !strings.Contains(said, "25P01") {
+		t.Errorf("outside a transaction it says %q", said)
+	}
 	client = dialRaw(t, w.address, map[string]string{"options": "-c cleave.consistent_reads=on"})
 	shows("on")
 	client.query("SET cleave.consistent_reads = off")
@@ -160,6 +189,7 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 	decide()
 	const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ"
 	readFirst, readSecond := fmt.Sprintf("SELECT note FROM orders WHERE id = %d", a), fmt.Sprintf("SELECT note FROM orders WHERE id = %d", b)
+	const readBoth = "SELECT note FROM orders"
 	const on, comment = "SET cleave.consistent_reads = on", "COMMENT ON TABLE orders IS 'x'"
 	t.Run("blocks", func(t *testing.T) { // at a time: most of them wait
 		for name, c := range map[string]struct {
@@ -174,6 +204,9 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 			"a lock on one shard":       {[]string{on, begin, "LOCK TABLE undeclared IN ACCESS SHARE MODE"}, "0A000"},
 			"turned on behind a read":   {[]string{begin, readFirst, on, readSecond}, "0A000"},
 			"for the transaction alone": {[]string{begin, readFirst, "SET LOCAL cleave.consistent_reads = on", readSecond}, "0A000"},
+			"on several shards":         {[]string{begin, readBoth, on, readBoth}, "0A000"},
+			"on one of several shards":  {[]string{begin, readBoth, on, readFirst}, "0A000"},
+			"back to a savepoint":       {[]string{on, begin, "SAVEPOINT a", "SET LOCAL cleave.consistent_reads = off", readBoth, "ROLLBACK TO a", readBoth}, "0A000"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -185,6 +218,24 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 					}
 				}
 				wantCodes(t, client.query(c.steps[last]), c.code, "ready E")
+			})
+		}
+	})
+	t.Run("outside blocks", func(t *testing.T) {
+		for name, steps := range map[string][]string{
+			"SELECT": {on, readBoth}, "EXECUTE": {"PREPARE p AS " + readBoth, on, "EXECUTE p"}, "COPY": {on, "COPY orders TO STDOUT"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				client := dialRaw(t, w.address, nil)
+				last := len(steps) - 1
+				for _, sql := range steps[:last] {
+					client.query(sql)
+				}
+				wantCodes(t, client.query(steps[last]), "40001", "ready I")
+				if said := client.query("SELECT 1"); !slices.Contains(said, `row "1"`) {
+					t.Errorf("the next answer is %q", said)
+				}
 			})
 		}
 	})
@@ -263,4 +314,23 @@ func TestSumsAreRightWhileMoneyMoves(t *testing.T) {
 	close(stop)
 	working.Wait()
 	w.nothingPrepared(t)
+}
+
+// TestCrowds: readers take the short way again soon after one that found it blocked, and later if that goes on.
+func TestCrowds(t *testing.T) {
+	var c crowd
+	now := time.Now()
+	for i, want := range []time.Duration{20, 40, 80, 160, 320, 640, 1000, 1000} {
+		want *= time.Millisecond
+		c.met(now, true)
+		if !c.isThere(now.Add(want-time.Millisecond)) || c.isThere(now.Add(want)) {
+			t.Errorf("the %d. time in a row it does not last for %v", i+1, want)
+		}
+		now = now.Add(want)
+	}
+	c.met(now, false)
+	c.met(now, true)
+	if !c.isThere(now) || c.isThere(now.Add(leastCrowded)) {
+		t.Error("it does not begin anew")
+	}
 }

@@ -221,6 +221,7 @@ func (s *session) maySpread(st *plan.Statement) *pgerr.Error {
 	if refused != nil {
 		return refused
 	}
+	s.tx.level = level
 	if level == repeatableRead && s.backend != nil && s.wantsConsistent() {
 		return openedTooLate
 	}

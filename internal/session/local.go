@@ -251,7 +251,7 @@ func (s *session) deferSetting(st *plan.Statement, text string) (done bool, tag 
 	if refused := s.rehearse(text); refused != nil {
 		return false, "", refused
 	}
-	s.log.record(st, s.effective())
+	s.record(st)
 	s.contextChanged()
 	if slices.ContainsFunc(st.Settings, func(e plan.Setting) bool { return slices.Contains(ofTransaction, e.Name) }) {
 		s.tx.characterise(text)
@@ -306,8 +306,9 @@ func (s *session) resetLocal(st *plan.Statement, text string) (done bool, tag st
 		}
 		return s.deferSetting(st, text)
 	}
-	s.log.record(st, s.effective())
+	s.record(st)
 	wanted := s.log.apply(s.settings, s.base, true)
+	s.keepSwitches()
 	s.log.reset()
 	if err := s.attach(); err != nil {
 		return false, "", asError(err)

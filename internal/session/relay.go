@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -375,7 +377,7 @@ func (s *session) completed(e *expect, kind byte, message []byte) {
 		s.observe(p, wire.CommandRows(tag), false)
 		s.noteRun(st)
 	}
-	if len(s.log.changes) > 0 && string(tag) == "PREPARE TRANSACTION" { // it ends the block as COMMIT does, for the session
+	if len(s.log.changes)+len(s.log.switches) > 0 && string(tag) == "PREPARE TRANSACTION" { // it ends the block as COMMIT does, for the session
 		s.keepSettings()
 	}
 	s.noteEffects(e, tag)
@@ -638,11 +640,22 @@ func (s *session) endLost(inBlock bool) {
 func (s *session) lostError(cause error) *pgerr.Error {
 	name := s.backend.ShardName()
 	if s.fatal != nil {
-		e := pgerr.New(s.fatal.Code, "%s", s.fatal.Message).WithDetail("Shard %q ended the connection. %s", name, mayHaveRun)
+		e := pgerr.New(s.fatal.Code, "%s", s.fatal.Message).WithDetail("Shard %q ended the connection. %s", name, s.afterLoss())
 		s.fatal = nil
 		return e
 	}
-	return pgerr.New(pgerr.ConnectionFailure, "the connection to shard %q was lost", name).WithDetail("%s: %s", cause, mayHaveRun)
+	return pgerr.New(pgerr.ConnectionFailure, "the connection to shard %q was lost", name).WithDetail("%s: %s", cause, s.afterLoss())
+}
+
+// afterLoss is what has become of what a lost backend was doing.
+func (s *session) afterLoss() string {
+	commits := slices.ContainsFunc(s.ops, func(o op) bool {
+		return o.planned != nil && slices.ContainsFunc(o.planned.plan.Statements, func(st plan.Statement) bool { return st.Command == plan.Commit })
+	})
+	if (s.status != statusIdle || s.isSpread()) && !commits {
+		return "The transaction is rolled back."
+	}
+	return mayHaveRun
 }
 
 const mayHaveRun = "The statement may have run or not; the router does not send it again."

@@ -217,8 +217,9 @@ type transaction struct {
 	characteristics []line
 	// view is the map that all statements of the transaction use.
 	view *mapView
-	// consistent is what SET LOCAL has said of consistent reads; nil: nothing.
-	consistent *bool
+	// level is its isolation level, if it was asked for. opened: its snapshots were opened on all shards, and fit together.
+	level  string
+	opened bool
 	// public: something was defined that other sessions see; shared: of which other routers have to hear at once; dropped are declared tables that are gone.
 	public  bool
 	shared  bool

@@ -176,17 +176,23 @@ type change struct {
 type settingsLog struct {
 	changes    []change
 	savepoints []savepointMark
+	// switches are what was said of consistent reads, which no server knows of.
+	switches []readsSwitch
 }
+
+type readsSwitch struct{ on, local bool }
 
 type savepointMark struct {
-	name string
-	at   int
+	name         string
+	at, switches int
 }
 
-func (l *settingsLog) reset() { l.changes, l.savepoints = l.changes[:0], l.savepoints[:0] }
+func (l *settingsLog) reset() {
+	l.changes, l.savepoints, l.switches = l.changes[:0], l.savepoints[:0], l.switches[:0]
+}
 
 func (l *settingsLog) savepoint(name string) {
-	l.savepoints = append(l.savepoints, savepointMark{name, len(l.changes)})
+	l.savepoints = append(l.savepoints, savepointMark{name, len(l.changes), len(l.switches)})
 }
 
 // find returns the innermost savepoint of a name, -1 if there is none.
@@ -212,7 +218,8 @@ func (l *settingsLog) release(name string) bool {
 func (l *settingsLog) rollbackTo(name string) bool {
 	i := l.find(name)
 	if i >= 0 {
-		l.changes, l.savepoints = l.changes[:l.savepoints[i].at], l.savepoints[:i+1]
+		mark := l.savepoints[i]
+		l.changes, l.switches, l.savepoints = l.changes[:mark.at], l.switches[:mark.switches], l.savepoints[:i+1]
 	}
 	return i >= 0
 }

@@ -256,6 +256,7 @@ func (s *session) releaseHolds() {
 
 // keepSettings makes what the transaction set the session's.
 func (s *session) keepSettings() {
+	s.keepSwitches()
 	if len(s.log.changes) == 0 {
 		s.log.reset()
 		return
@@ -402,7 +403,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.tx.failed = false
 		s.contextChanged()
 	case plan.SetVariable, plan.ResetVariable, plan.ResetAll:
-		s.log.record(st, s.effective())
+		s.record(st)
 		s.saySettings(st)
 		s.contextChanged()
 	case plan.SetConstraints:
@@ -416,7 +417,7 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.contextChanged()
 	case plan.Pass:
 		if len(st.Settings) > 0 {
-			s.log.record(st, s.effective())
+			s.record(st)
 			s.saySettings(st)
 			s.contextChanged()
 		}

@@ -276,7 +276,7 @@ func (c *commitment) finish(prepared []*leg) {
 		name := l.backend.ShardName()
 		c.s.server.config.Logger.Warn("a transaction is committed, and the control plane has to see to a part of it", "transaction", c.gid, "shard", name)
 		c.s.out = wire.AppendNotice(c.s.out, "WARNING", pgerr.New(pgerr.ConnectionFailure, "the transaction is committed, but its part on shard %q is still to follow", name).
-			WithDetail("Shard %q cannot be reached. What it has to commit is prepared there as transaction %q, and is committed when it is back.", name, c.gid).
+			WithDetail("Shard %q cannot be reached. What it has to commit is prepared there as %s, and is committed when it is back.", name, c.part(l)).
 			WithHint("Until then that shard does not show it."))
 	}
 	for _, name := range c.lost {

@@ -244,7 +244,7 @@ func (s *session) failUnit(e *pgerr.Error) error {
 	}
 	s.server.countRefusal(e)
 	s.skipping, s.erred = !ended, true
-	if s.inText || s.tx.implicit {
+	if s.inText || s.tx.implicit || s.syncing { // who ends the text, or the unit, says that it is ready
 		s.skipping = s.skipping && !s.inText
 		return s.write()
 	}

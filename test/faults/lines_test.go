@@ -42,7 +42,7 @@ func TestCommitLines(t *testing.T) {
 		{"C10 with a row", c10Row}, {"C10 with a row and other settings", c10Settings}, {"C10 without a row", c10None}, {"C10 no answer with a row", c10Unknown}, {"C10 no answer without a row", c10UnknownNone},
 		{"C11 for a moment", c11Moment}, {"C11 recovery is faster", c11Recovered}, {"C11 for longer", c11Longer},
 		{"C12", c12}, {"C12 wakes in between", c12Between}, {"C13", c13},
-		{"C19 before the decision", c19Before}, {"C19 after the decision", c19After},
+		{"C19 before the decision", c19Before}, {"C19 after the decision", c19After}, {"C20", c20},
 	})
 }
 
@@ -393,6 +393,30 @@ func c19After(s *scene) {
 	}
 	s.release("commit.decided")
 	a.hears("committed warned").ends(everywhere)
+}
+
+// c20: a shard does not answer, and its connections stay. The others do not wait for it.
+func c20(s *scene) {
+	a := s.begin(1, 2, 3).commitUntil("commit.begin", orders.Hold)
+	s.shard(3).Proxy.Stall()
+	defer s.shard(3).Proxy.Resume()
+	s.release("commit.begin")
+	s.eventually("the other one is prepared", func() error {
+		if s.prepared(2) == "" {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	a.isPrepared(2)
+	s.eventually("the other one is free again", func() error {
+		if found := s.prepared(2); found != "" {
+			return fmt.Errorf("%s is prepared", found)
+		}
+		return nil
+	})
+	a.decides("abort")
+	s.shard(3).Proxy.Resume()
+	a.hears("40001 08006").ends(nowhere)
 }
 
 // leaderKilled leaves a transaction in doubt, and kills the leader when it has come to a point with it.
