@@ -15,6 +15,8 @@ type Error struct {
 	Code string
 	// Message is one line without a full stop; Detail and Hint are sentences.
 	Message, Detail, Hint string
+	// Context is where in the server it came from, such as the lines of functions.
+	Context string
 	// Position is where in the statement the error is, in characters from 1; 0 if nobody knows.
 	Position int
 	// Schema, Table, Column, DataType and Constraint name what it is about; empty where it is about nothing of the kind.

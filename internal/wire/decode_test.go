@@ -181,6 +181,14 @@ func TestErrorFields(t *testing.T) {
 	if diff := cmp.Diff(refusal, must(t, decodedRefusal(t), nil).PGError()); diff != "" {
 		t.Error(diff)
 	}
+	whole := Fields{
+		LocalSeverity: "ERROR", Severity: "ERROR", Code: "23514", Message: "m", Detail: "d", Hint: "h", Position: 3, Where: "PL/pgSQL function f() line 1 at RAISE",
+		Schema: "s", Table: "t", Column: "c", DataType: "y", Constraint: "n",
+	}
+	f, err = DecodeError(Body(AppendError(nil, whole.PGError())))
+	if diff := cmp.Diff(whole, must(t, f, err)); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func decodedRefusal(t *testing.T) Fields {

@@ -140,7 +140,7 @@ func appendField(dst []byte, code byte, value string) []byte {
 // PGError returns what of the fields an error of the router has.
 func (f Fields) PGError() *pgerr.Error {
 	return &pgerr.Error{
-		Severity: f.Severity, Code: f.Code, Message: f.Message, Detail: f.Detail, Hint: f.Hint, Position: f.Position,
+		Severity: f.Severity, Code: f.Code, Message: f.Message, Detail: f.Detail, Hint: f.Hint, Context: f.Where, Position: f.Position,
 		Schema: f.Schema, Table: f.Table, Column: f.Column, DataType: f.DataType, Constraint: f.Constraint,
 	}
 }
@@ -148,7 +148,7 @@ func (f Fields) PGError() *pgerr.Error {
 func fieldsOf(severity string, e *pgerr.Error) Fields {
 	return Fields{
 		LocalSeverity: severity, Severity: severity, Code: e.Code,
-		Message: e.Message, Detail: e.Detail, Hint: e.Hint, Position: e.Position,
+		Message: e.Message, Detail: e.Detail, Hint: e.Hint, Where: e.Context, Position: e.Position,
 		Schema: e.Schema, Table: e.Table, Column: e.Column, DataType: e.DataType, Constraint: e.Constraint,
 	}
 }
