@@ -248,7 +248,7 @@ func forget(ctx context.Context, gid string, looks map[int]*looked) (string, err
 	return "forgotten", nil
 }
 
-// What [OutcomeOf] answers.
+// What [OutcomeOf] answers, or [InDoubt].
 const (
 	Committed  = "committed"
 	RolledBack = "rolled back"
@@ -260,7 +260,8 @@ const (
 func OutcomeOf(ctx context.Context, config Config, gid string) (string, error) {
 	name, err := ParseName(gid)
 	if err != nil {
-		return "", pgerr.New(pgerr.InvalidParameterValue, "%s", err)
+		return "", pgerr.New(pgerr.InvalidParameterValue, "%s", err).
+			WithHint("A name looks like cleave/0b5b6f3e/1/4711/1794808073143909/1/abcdefghij/0123456789abcdef. It is in the HINT of error 08007, and in cleave.transactions while the transaction is not over.")
 	}
 	r := NewRecovery(config)
 	defer r.Close()
@@ -270,16 +271,33 @@ func OutcomeOf(ctx context.Context, config Config, gid string) (string, error) {
 	}
 	looks := r.lookAll(ctx, m)
 	t := &transaction{gid: gid, name: name}
+	all := gather(looks)
+	if at := slices.IndexFunc(all, func(t *transaction) bool { return t.gid == gid }); at >= 0 {
+		t = all[at]
+		t.overdue = t.age >= overdue
+	}
 	r.outcome(ctx, t, looks)
 	switch {
 	case t.failure != nil:
-		return "", t.failure
+		return "", cannotAsk(t, looks[name.Shard])
 	case t.outcome.Decision == Commit:
 		return Committed, nil
 	case t.outcome.Decision == Abort:
 		return RolledBack, nil
-	case t.outcome.Alive, slices.ContainsFunc(gather(looks), func(t *transaction) bool { return t.gid == gid }):
+	case len(t.parts) > 0 && t.verdict() == AskPerson:
+		return string(InDoubt), nil
+	case t.outcome.Alive, len(t.parts) > 0:
 		return UnderWay, nil
 	}
 	return Unknown, nil
+}
+
+// cannotAsk says to who wants to know an outcome that the shard that decides does not tell it.
+func cannotAsk(t *transaction, decider *looked) error {
+	if decider == nil {
+		return pgerr.New(pgerr.UndefinedObject, "shard number %d, which decides the transaction, is not in the map any more", t.name.Shard).
+			WithHint("Look at the rows that it wrote. If it still has parts on other shards, cleave.transactions lists it.")
+	}
+	return pgerr.New(pgerr.ConnectionFailure, "shard %q, which decides the transaction, cannot be asked", decider.shard.Name()).
+		WithDetail("%s", t.failure).WithHint("Ask again when it is back; 'cleave status' tells.")
 }

@@ -3,10 +3,13 @@ package txn
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
 )
 
 // TestRecovery leaves a transaction as the lines of the crash table do, and looks what becomes of it.
@@ -153,6 +156,7 @@ func TestRecovery(t *testing.T) {
 		if !tr.prepared(t, 2) || tr.phase(t) != Waiting {
 			t.Errorf("it is %q", tr.phase(t))
 		}
+		outcomeRefused(t, w, tr.gid, pgerr.ConnectionFailure, `"s1"`, "when it is back")
 		if err := w.servers[0].Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -213,6 +217,9 @@ func TestPromotedAndRestored(t *testing.T) {
 		if !undecided.prepared(t, 2) || undecided.phase(t) != InDoubt {
 			t.Fatalf("what was not decided is %q", undecided.phase(t))
 		}
+		if outcome, err := OutcomeOf(t.Context(), w.config(), undecided.gid); err != nil || outcome != string(InDoubt) {
+			t.Errorf("its outcome is %q, %v", outcome, err)
+		}
 		if _, err := Resolve(t.Context(), w.config(), undecided.gid, ByRollback); err != nil {
 			t.Fatal(err)
 		}
@@ -272,6 +279,29 @@ func TestPromotedAndRestored(t *testing.T) {
 			t.Errorf("what was kept is %q", phase)
 		}
 	})
+}
+
+// outcomeRefused wants no outcome to be told, and who asks to hear why and what to do.
+func outcomeRefused(t *testing.T, w *world, gid, code, message, hint string) {
+	t.Helper()
+	outcome, err := OutcomeOf(t.Context(), w.config(), gid)
+	var refused *pgerr.Error
+	if !errors.As(err, &refused) || refused.Code != code || !strings.Contains(refused.Message, message) || !strings.Contains(refused.Hint, hint) {
+		t.Errorf("the outcome of %s is %q, %v", gid, outcome, err)
+	}
+	if code == pgerr.ConnectionFailure && refused != nil && refused.Detail == "" {
+		t.Errorf("%v has no reason", err)
+	}
+}
+
+// TestOutcomeRefuses what is no name, and what nobody is left to tell.
+func TestOutcomeRefuses(t *testing.T) {
+	w := newWorld(t, 1)
+	outcomeRefused(t, w, "bogus", pgerr.InvalidParameterValue, "bogus", "08007")
+	outcomeRefused(t, w, NewName(clusterID, 7, 1, 4711, 1, "router").String(), pgerr.UndefinedObject, "number 7", "cleave.transactions")
+	if outcome, err := OutcomeOf(t.Context(), w.config(), NewName(clusterID, 1, 1, 4711, 1, "router").String()); err != nil || outcome != Unknown {
+		t.Errorf("the outcome of one that never was is %q, %v", outcome, err)
+	}
 }
 
 // TestResolveRefuses what contradicts a decision.
