@@ -289,6 +289,11 @@ func OutcomeOf(ctx context.Context, config Config, gid string) (string, error) {
 	case t.outcome.Alive, len(t.parts) > 0:
 		return UnderWay, nil
 	}
+	for _, look := range looks {
+		if look.err != nil { // it may have a part
+			return "", shardAway(look.shard.Name(), "which may have a part of the transaction", look.err)
+		}
+	}
 	return Unknown, nil
 }
 
@@ -298,6 +303,9 @@ func cannotAsk(t *transaction, decider *looked) error {
 		return pgerr.New(pgerr.UndefinedObject, "shard number %d, which decides the transaction, is not in the map any more", t.name.Shard).
 			WithHint("Look at the rows that it wrote. If it still has parts on other shards, cleave.transactions lists it.")
 	}
-	return pgerr.New(pgerr.ConnectionFailure, "shard %q, which decides the transaction, cannot be asked", decider.shard.Name()).
-		WithDetail("%s", t.failure).WithHint("Ask again when it is back; 'cleave status' tells.")
+	return shardAway(decider.shard.Name(), "which decides the transaction", t.failure)
+}
+
+func shardAway(shard, role string, reason error) error {
+	return pgerr.New(pgerr.ConnectionFailure, "shard %q, %s, cannot be asked", shard, role).WithDetail("%s", reason).WithHint("Ask again when it is back; 'cleave status' tells.")
 }

@@ -164,6 +164,19 @@ func TestRecovery(t *testing.T) {
 		w.round(t)
 		tr.committed(t, true)
 	})
+	t.Run("a shard that has a part is away", func(t *testing.T) {
+		tr := begin(t).prepare(t, 2).die(t)
+		if err := w.servers[1].Crash(); err != nil {
+			t.Fatal(err)
+		}
+		outcomeRefused(t, w, tr.gid, pgerr.ConnectionFailure, `"s2"`, "when it is back")
+		if err := w.servers[1].Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.conns[1] = w.on(t, 2)
+		w.round(t)
+		tr.committed(t, false)
+	})
 }
 
 // TestRecoveryAsOthers: a prepared transaction can be ended by its owner and by superusers alone.
