@@ -116,6 +116,9 @@ type ShardTransactions struct {
 	// MaxPrepared is how many can be prepared at once, OldestPreparedSeconds how long the oldest one has been.
 	MaxPrepared           int     `json:"max_prepared"`
 	OldestPreparedSeconds float64 `json:"oldest_prepared_seconds"`
+	// OtherPrepared is the name of the oldest prepared transaction that is none of them, if there is one, and OtherPreparedSeconds how long it has been.
+	OtherPrepared        string  `json:"other_prepared,omitempty"`
+	OtherPreparedSeconds float64 `json:"other_prepared_seconds,omitempty"`
 	// Lost is of how many something is known to be lost.
 	Lost int `json:"lost"`
 	// Standbys is how many follow it now, and Synchronous says whether commits wait for one.

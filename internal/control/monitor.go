@@ -12,6 +12,7 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/txn"
 )
 
 // monitor looks at every instance of every shard, again and again, over connections that it keeps.
@@ -255,8 +256,8 @@ func (m *monitor) hasPrepared() bool {
 	return false
 }
 
-// describe fills in how a shard is.
-func (m *monitor) describe(status *api.ShardStatus) {
+// describe fills in how a shard of the cluster is.
+func (m *monitor) describe(status *api.ShardStatus, cluster string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if one := m.instances[instanceKey(status.ShardSpec, status.Primary.Address)]; one == nil || one.looked.IsZero() {
@@ -270,10 +271,7 @@ func (m *monitor) describe(status *api.ShardStatus) {
 		}
 		if one.health.MaxConnections > 0 {
 			status.Connections = &api.Connections{Max: one.health.MaxConnections, Reserved: one.health.ReservedConnections}
-			status.Transactions = &api.ShardTransactions{
-				MaxPrepared: one.health.MaxPrepared, OldestPreparedSeconds: one.health.OldestPrepared.Seconds(), Lost: one.health.Lost,
-				Standbys: one.health.Standbys, Synchronous: one.health.Synchronous,
-			}
+			status.Transactions = transactionsOf(one.health, cluster)
 		}
 	}
 	for _, replica := range status.Replicas {
@@ -287,4 +285,18 @@ func (m *monitor) describe(status *api.ShardStatus) {
 		}
 		status.ReplicaStatus = append(status.ReplicaStatus, described)
 	}
+}
+
+// transactionsOf tells the cluster's own prepared transactions from others'.
+func transactionsOf(health shard.Health, cluster string) *api.ShardTransactions {
+	t := &api.ShardTransactions{MaxPrepared: health.MaxPrepared, Lost: health.Lost, Standbys: health.Standbys, Synchronous: health.Synchronous}
+	for _, p := range health.Prepared { // the oldest first
+		switch own := txn.IsPart(cluster, p.GID); {
+		case own && t.OldestPreparedSeconds == 0:
+			t.OldestPreparedSeconds = p.Age.Seconds()
+		case !own && t.OtherPrepared == "":
+			t.OtherPrepared, t.OtherPreparedSeconds = p.GID, p.Age.Seconds()
+		}
+	}
+	return t
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -27,7 +28,7 @@ func (c *Cluster) shardStatus(m *topology.Map) []api.ShardStatus {
 	for s := range m.Shards() {
 		has := held[s.Number()]
 		status := api.ShardStatus{ShardSpec: s.Spec(), Ranges: has.Ranges, Pins: has.Pins, Tables: has.Tables, Copies: has.Copies}
-		c.monitor.describe(&status)
+		c.monitor.describe(&status, m.Cluster())
 		if status.Connections != nil {
 			c.config.Share(status.Connections)
 		}
@@ -204,6 +205,11 @@ func transactionFindings(s api.ShardStatus, t api.ShardTransactions) []api.Findi
 	}
 	if t.OldestPreparedSeconds > doubtfulAfter.Seconds() {
 		add(api.Problem, "transaction_in_doubt", "'cleave transactions list' says what it waits for.", "a transaction over several shards has been prepared on shard %s for %.0f seconds, with its locks", s.Name, t.OldestPreparedSeconds)
+	}
+	if t.OtherPreparedSeconds > doubtfulAfter.Seconds() {
+		gid := sqltext.QuoteLiteral(t.OtherPrepared)
+		add(api.Warning, "others_prepared", "Whoever made it has to end it there: COMMIT PREPARED "+gid+", or ROLLBACK PREPARED "+gid+".",
+			"transaction %s has been prepared on shard %s for %.0f seconds, with its locks, and is none of this cluster's over several shards: nobody here ends it", gid, s.Name, t.OtherPreparedSeconds)
 	}
 	if t.Lost > 0 {
 		add(api.Problem, "transaction_lost", "'cleave transactions list' has them. When the rows are mended: 'cleave transactions resolve TRANSACTION --forget'.",

@@ -5,7 +5,10 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/localpg"
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/txn"
 )
 
 // TestTransactionFindings: what a status says of transactions over several shards, before it hurts and after.
@@ -24,7 +27,15 @@ func TestTransactionFindings(t *testing.T) {
 		"one that is awaited": {func(s *api.ShardTransactions, _ *topology.ShardSpec) { s.Standbys, s.Synchronous = 1, true }, "", nil},
 		"one under way":       {func(s *api.ShardTransactions, _ *topology.ShardSpec) { s.OldestPreparedSeconds = 5 }, "", nil},
 		"one in doubt":        {func(s *api.ShardTransactions, _ *topology.ShardSpec) { s.OldestPreparedSeconds = 60 }, api.Problem, []string{"transaction_in_doubt"}},
-		"one lost":            {func(s *api.ShardTransactions, _ *topology.ShardSpec) { s.Lost = 1 }, api.Problem, []string{"transaction_lost"}},
+		"others' for now": {func(s *api.ShardTransactions, _ *topology.ShardSpec) {
+			s.OtherPrepared, s.OtherPreparedSeconds = "x", 5
+		}, "", nil},
+		"others' for long": {
+			func(s *api.ShardTransactions, _ *topology.ShardSpec) {
+				s.OtherPrepared, s.OtherPreparedSeconds = "x", 60
+			}, api.Warning, []string{"others_prepared"},
+		},
+		"one lost": {func(s *api.ShardTransactions, _ *topology.ShardSpec) { s.Lost = 1 }, api.Problem, []string{"transaction_lost"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := api.ShardStatus{Up: true, Connections: &api.Connections{Max: 100}, RecordedVersion: 1}
@@ -43,4 +54,32 @@ func TestTransactionFindings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhoseIsPrepared: a status speaks of the same transactions as their list, and of others as such.
+func TestWhoseIsPrepared(t *testing.T) {
+	server := pgtest.Start(t)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, []*localpg.Server{server})
+	seen := func() api.ShardTransactions {
+		status, err := p.Status(t.Context())
+		if err != nil || len(status.Shards) != 1 || status.Shards[0].Transactions == nil {
+			return api.ShardTransactions{}
+		}
+		return *status.Shards[0].Transactions
+	}
+	m, err := p.Map(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := txn.Prefix(m.Cluster()) + "made/up"
+	execute(t, server, "BEGIN; CREATE TABLE a (); PREPARE TRANSACTION '"+made+"'")
+	execute(t, server, "BEGIN; CREATE TABLE b (); PREPARE TRANSACTION 'cleave/ffffffff/1/1/1/1/router/random/1'")
+	eventually(t, "the oldest of others' is seen", func() bool { return seen().OtherPrepared == made && seen().OtherPreparedSeconds > 0 })
+	if own := seen().OldestPreparedSeconds; own != 0 {
+		t.Errorf("one of the cluster's has been prepared for %v seconds", own)
+	}
+	gid := txn.PartName(txn.NewName(m.Cluster(), 1, 99, 1, 1, "router").String(), 1) // of another timeline, so that nobody ends it
+	execute(t, server, "BEGIN; CREATE TABLE c (); PREPARE TRANSACTION '"+gid+"'")
+	eventually(t, "the cluster's own is seen", func() bool { return seen().OldestPreparedSeconds > 0 && seen().OtherPrepared == made })
 }

@@ -26,8 +26,8 @@ type Health struct {
 	DeclarationPrepared bool
 	// MaxPrepared is how many transactions can be prepared at once.
 	MaxPrepared int
-	// OldestPrepared is how long the oldest part of a transaction over several shards has been prepared here; 0: there is none.
-	OldestPrepared time.Duration
+	// Prepared are the transactions that are prepared in the database, whoever made them, the oldest first; but for those of declarations.
+	Prepared []PreparedTransaction
 	// Standbys is how many follow, and Synchronous says whether a commit waits for one.
 	Standbys    int
 	Synchronous bool
@@ -40,6 +40,12 @@ type Health struct {
 	Copies []CopyFinding
 }
 
+// PreparedTransaction is a transaction that waits for its end, with its locks.
+type PreparedTransaction struct {
+	GID string
+	Age time.Duration
+}
+
 // Ping takes a cheap look at an instance, a primary or a replica.
 func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
 	const query = `
@@ -50,22 +56,22 @@ func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
 		            THEN greatest(extract(epoch FROM clock_timestamp() - pg_last_xact_replay_timestamp()), 0)::float8 ELSE 0 END,
 		       EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, $1)),
 		       current_setting('max_prepared_transactions')::int,
-		       coalesce((SELECT extract(epoch FROM clock_timestamp() - min(prepared)) FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, 'cleave/')), 0)::float8,
 		       (SELECT count(*) FROM pg_stat_replication r WHERE NOT EXISTS (SELECT FROM pg_replication_slots l WHERE l.active_pid = r.pid AND l.slot_type = 'logical')),
 		       current_setting('synchronous_standby_names') <> '',
 		       CASE WHEN pg_is_in_recovery() THEN 0 ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END, pg_postmaster_start_time()`
 	var h Health
 	var lag *float64 // nothing has been replayed since the replica's start
-	var prepared float64
 	if err := conn.QueryRow(ctx, query, declarationPrefix).Scan(&h.ServerVersion, &h.MaxConnections, &h.ReservedConnections, &h.InRecovery, &h.Receiving, &lag, &h.DeclarationPrepared,
-		&h.MaxPrepared, &prepared, &h.Standbys, &h.Synchronous, &h.Timeline, &h.Started); err != nil {
-		return Health{}, fmt.Errorf("ping: %w", err)
-	}
-	h.OldestPrepared = time.Duration(prepared * float64(time.Second))
-	if err := conn.QueryRow(ctx, "SELECT count(*) FROM cleave.commits WHERE lost IS NOT NULL").Scan(&h.Lost); err != nil && !notThere(err) {
+		&h.MaxPrepared, &h.Standbys, &h.Synchronous, &h.Timeline, &h.Started); err != nil {
 		return Health{}, fmt.Errorf("ping: %w", err)
 	}
 	var err error
+	if h.Prepared, err = listPrepared(ctx, conn); err != nil {
+		return Health{}, fmt.Errorf("ping: %w", err)
+	}
+	if err := conn.QueryRow(ctx, "SELECT count(*) FROM cleave.commits WHERE lost IS NOT NULL").Scan(&h.Lost); err != nil && !notThere(err) {
+		return Health{}, fmt.Errorf("ping: %w", err)
+	}
 	if h.Copies, err = copyFindings(ctx, conn); err != nil && !notThere(err) {
 		return Health{}, fmt.Errorf("ping: %w", err)
 	}
@@ -80,4 +86,19 @@ func Ping(ctx context.Context, conn *pgx.Conn) (Health, error) {
 		h.MapVersion = id.MapVersion
 	}
 	return h, nil
+}
+
+func listPrepared(ctx context.Context, conn *pgx.Conn) ([]PreparedTransaction, error) {
+	rows, err := conn.Query(ctx, `
+		SELECT gid, greatest(extract(epoch FROM clock_timestamp() - prepared), 0)::float8 FROM pg_prepared_xacts
+		WHERE database = current_database() AND NOT starts_with(gid, $1) ORDER BY prepared`, declarationPrefix)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p PreparedTransaction, err error) {
+		var seconds float64
+		err = row.Scan(&p.GID, &seconds)
+		p.Age = time.Duration(seconds * float64(time.Second))
+		return p, err
+	})
 }

@@ -79,6 +79,15 @@ func splitPart(prepared string) (gid string, timeline int, err error) {
 	return prepared[:at], timeline, err
 }
 
+// IsPart says whether a prepared transaction is a part of one of the cluster's.
+func IsPart(cluster, prepared string) bool {
+	gid, _, err := splitPart(prepared)
+	if err == nil {
+		_, err = ParseName(gid)
+	}
+	return err == nil && strings.HasPrefix(prepared, Prefix(cluster))
+}
+
 // NoteStatement notes a part that is about to be prepared, in its own local transaction, and tells the number of that. Its parameters are the name and the participants.
 const NoteStatement = "INSERT INTO cleave.own_commits (gid, decides, participants) VALUES ($1, false, $2) RETURNING xid"
 

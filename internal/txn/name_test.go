@@ -23,6 +23,14 @@ func TestNames(t *testing.T) {
 	if gid, timeline, err := splitPart(part); err != nil || gid != n.String() || timeline != 7 {
 		t.Errorf("its name was read as %q, %d, %v", gid, timeline, err)
 	}
+	if !IsPart(clusterID, part) {
+		t.Errorf("%q is no part", part)
+	}
+	for _, wrong := range []string{"", n.String(), Prefix(clusterID) + "made/up", part + "/7", strings.Replace(part, clusterID[:8], "ffffffff", 1)} {
+		if IsPart(clusterID, wrong) {
+			t.Errorf("%q is a part", wrong)
+		}
+	}
 	for _, wrong := range []string{"", "cleave", part, "other/1/2/3/4/5/6/7", "cleave/a/b/3/4/5/6/7", strings.Replace(n.String(), "/3/", "/x/", 1)} {
 		if read, err := ParseName(wrong); err == nil {
 			t.Errorf("%q was read as %v", wrong, read)
