@@ -164,12 +164,22 @@ const (
 	ByForget   = "forget"
 )
 
+// CheckResolve refuses what [Resolve] would not even look at.
+func CheckResolve(gid, how string) error {
+	if _, err := ParseName(gid); err != nil {
+		return pgerr.New(pgerr.InvalidParameterValue, "%s", err).WithHint("cleave.transactions has the names.")
+	}
+	if how != ByCommit && how != ByRollback && how != ByForget {
+		return pgerr.New(pgerr.InvalidParameterValue, "%q is not a way to resolve a transaction", how).WithHint("Ways are commit, rollback and forget.")
+	}
+	return nil
+}
+
 // Resolve does what a person has decided for a transaction: commit or rollback of what is prepared, or forget for what was lost. What the shard that decides
 // says against it goes first: that is an error. It returns what was done, in words.
 func Resolve(ctx context.Context, config Config, gid, how string) (string, error) {
-	name, err := ParseName(gid)
-	if err != nil {
-		return "", pgerr.New(pgerr.InvalidParameterValue, "%s", err).WithHint("cleave.transactions has the names.")
+	if err := CheckResolve(gid, how); err != nil {
+		return "", err
 	}
 	r := NewRecovery(config)
 	defer r.Close()
@@ -181,9 +191,6 @@ func Resolve(ctx context.Context, config Config, gid, how string) (string, error
 	if how == ByForget {
 		return forget(ctx, gid, looks)
 	}
-	if how != ByCommit && how != ByRollback {
-		return "", pgerr.New(pgerr.InvalidParameterValue, "%q is not a way to resolve a transaction", how).WithHint("Ways are commit, rollback and forget.")
-	}
 	all := gather(looks)
 	at := slices.IndexFunc(all, func(t *transaction) bool { return t.gid == gid })
 	if at < 0 {
@@ -191,7 +198,7 @@ func Resolve(ctx context.Context, config Config, gid, how string) (string, error
 	}
 	t := all[at]
 	r.outcome(ctx, t, looks)
-	if err := r.mayResolve(ctx, t, how, looks[name.Shard]); err != nil {
+	if err := r.mayResolve(ctx, t, how, looks[t.name.Shard]); err != nil {
 		return "", err
 	}
 	verb := "COMMIT"
@@ -199,9 +206,17 @@ func Resolve(ctx context.Context, config Config, gid, how string) (string, error
 		verb = "ROLLBACK"
 	}
 	if left := r.end(ctx, t, looks, verb, ""); left > 0 {
-		return "", pgerr.New(pgerr.ConnectionFailure, "%d parts of the transaction could not be ended", left).WithHint("The log says why. Try again.")
+		return "", pgerr.New(pgerr.ConnectionFailure, "%s of the transaction could not be ended", counted(left, "part")).WithHint("The log says why. Try again.")
 	}
-	return fmt.Sprintf("%s PREPARED on %d shards", verb, len(t.parts)), nil
+	return fmt.Sprintf("%s PREPARED on %s", verb, counted(len(t.parts), "shard")), nil
+}
+
+// counted is a number of things with their name.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // mayResolve writes the decision down where it belongs, if that can be, and refuses what contradicts the one that is there.

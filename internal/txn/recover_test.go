@@ -328,7 +328,7 @@ func TestResolveRefuses(t *testing.T) {
 	if _, err := Resolve(t.Context(), w.config(), tr.gid, ByRollback); err == nil {
 		t.Error("a transaction that is decided was rolled back")
 	}
-	if done, err := Resolve(t.Context(), w.config(), tr.gid, ByCommit); err != nil {
+	if done, err := Resolve(t.Context(), w.config(), tr.gid, ByCommit); err != nil || done != "COMMIT PREPARED on 1 shard" {
 		t.Errorf("it could not be committed: %s, %v", done, err)
 	}
 	tr.committed(t, true)

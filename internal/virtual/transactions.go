@@ -18,7 +18,7 @@ func transactionRows(ctx context.Context, s *Schema) ([][]any, error) {
 		return nil, err
 	}
 	if len(list.Findings) > 0 { // an empty answer would look like good news
-		return nil, pgerr.New(pgerr.ConnectionFailure, "%s", list.Findings[0].Message).WithHint("%s", "'cleave transactions' lists those that could be found.")
+		return nil, pgerr.New(pgerr.ConnectionFailure, "%s", list.Findings[0].Message).WithHint("%s", "'cleave transactions list' has those that could be found.")
 	}
 	var rows [][]any
 	for _, t := range list.Transactions {
@@ -38,10 +38,14 @@ func resolveTransaction(ctx context.Context, s *Schema, call session.Call, argum
 	if err := s.mustBeSuperuser(ctx, call); err != nil {
 		return "", err
 	}
-	if how := text(arguments, "how"); call.Notice != nil && how != txn.ByForget {
+	id, how := text(arguments, "id"), text(arguments, "how")
+	if err := txn.CheckResolve(id, how); err != nil {
+		return "", err
+	}
+	if call.Notice != nil && how != txn.ByForget {
 		call.Notice("this decides for the parts that are prepared, and nothing is asked again: if another part of the transaction has ended otherwise, half of it stays")
 	}
-	return s.config.Cluster.ResolveTransaction(ctx, text(arguments, "id"), text(arguments, "how"))
+	return s.config.Cluster.ResolveTransaction(ctx, id, how)
 }
 
 // mustBeSuperuser refuses who is not one on the home shard.
