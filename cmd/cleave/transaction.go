@@ -85,7 +85,7 @@ decided was promoted or restored, and may have lost the decision. Look at the da
 part, commit; if none has, roll back. Choosing wrongly leaves half of the transaction for good.
 
 --forget is for transactions that are shown as lost, once you have looked at the rows and mended them.`,
-		Example: "  cleave transactions resolve cleave/0b5b6f3e/1/4711/1794808073143909/1/abcdefghij/0123456789abcdef --rollback",
+		Example: "  cleave transactions resolve cleave/0b5b6f3e/1/4711/1794808073143909/1/abcdefghij/0123456789abcdef --rollback --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			how, err := wayToResolve(commit, rollback, forget)

@@ -27,7 +27,7 @@ func (c *Cluster) doubts(ctx context.Context, m *topology.Map, tables []topology
 		case err != nil:
 			doubts[table] = fmt.Sprintf("it is not known whether the home shard has lost transactions: %v", err)
 		case lost > 0:
-			doubts[table] = fmt.Sprintf("the home shard has lost %d transactions over several shards, so its rows may be the wrong ones", lost)
+			doubts[table] = fmt.Sprintf("the home shard has lost transactions over several shards (%d), so its rows may be the wrong ones", lost)
 		case equal[table]:
 		case failure != nil:
 			doubts[table] = fmt.Sprintf("it is not known whether the home shard was restored: %v", failure)

@@ -297,9 +297,9 @@ func TestAHomeShardThatMayBeWrong(t *testing.T) {
 	}
 	// It knows nothing of a transaction that it decided; a clean-up has not marked it yet, or has.
 	gid := txn.NewName(k.follower.Map().Cluster(), 1, 1, 1, 1, "router").String()
-	expectDoubt(fmt.Sprintf("INSERT INTO cleave.commits (gid, decides, participants) VALUES ('%s', false, '{1,2}')", gid), "lost 1 transactions")
+	expectDoubt(fmt.Sprintf("INSERT INTO cleave.commits (gid, decides, participants) VALUES ('%s', false, '{1,2}')", gid), "lost transactions over several shards (1)")
 	k.byHand(t, 2, "DELETE FROM countries WHERE code = 'x'")
-	expectDoubt(fmt.Sprintf("UPDATE cleave.commits SET lost = '{1}' WHERE gid = '%s'", gid), "lost 1 transactions")
+	expectDoubt(fmt.Sprintf("UPDATE cleave.commits SET lost = '{1}' WHERE gid = '%s'", gid), "lost transactions over several shards (1)")
 	if _, err := k.ResolveTransaction(t.Context(), gid, txn.ByForget); err != nil {
 		t.Fatal(err)
 	}

@@ -212,8 +212,8 @@ func transactionFindings(s api.ShardStatus, t api.ShardTransactions) []api.Findi
 			"transaction %s has been prepared on shard %s for %.0f seconds, with its locks, and is none of this cluster's over several shards: nobody here ends it", gid, s.Name, t.OtherPreparedSeconds)
 	}
 	if t.Lost > 0 {
-		add(api.Problem, "transaction_lost", "'cleave transactions list' has them. When the rows are mended: 'cleave transactions resolve TRANSACTION --forget'.",
-			"shard %s knows of %d transactions over several shards of which another shard has lost its part", s.Name, t.Lost)
+		add(api.Problem, "transaction_lost", "'cleave transactions list' has them. When the rows are mended: 'cleave transactions resolve TRANSACTION --forget --yes'.",
+			"another shard has lost its part of transactions over several shards that shard %s has committed (%d)", s.Name, t.Lost)
 	}
 	return findings
 }
