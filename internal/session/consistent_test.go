@@ -320,8 +320,8 @@ func TestSumsAreRightWhileMoneyMoves(t *testing.T) {
 func TestCrowds(t *testing.T) {
 	var c crowd
 	now := time.Now()
-	for i, want := range []time.Duration{20, 40, 80, 160, 320, 640, 1000, 1000} {
-		want *= time.Millisecond
+	for i, milliseconds := range []int{20, 40, 80, 160, 320, 640, 1000, 1000} {
+		want := time.Duration(milliseconds) * time.Millisecond
 		c.met(now, true)
 		if !c.isThere(now.Add(want-time.Millisecond)) || c.isThere(now.Add(want)) {
 			t.Errorf("the %d. time in a row it does not last for %v", i+1, want)
