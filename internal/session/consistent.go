@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -22,9 +21,8 @@ const (
 	// chasePatience is how long it opens those anew that lag behind, before it keeps decisions waiting, and barrierPatience how long it does that at a time.
 	chasePatience   = 10 * time.Millisecond
 	barrierPatience = 50 * time.Millisecond
-	// leastCrowded and mostCrowded are how long readers keep decisions waiting at once, after one has had to: each time in a row for twice as long.
-	leastCrowded = 20 * time.Millisecond
-	mostCrowded  = time.Second
+	// crowdedFor is how long readers keep decisions waiting at once, after one has had to.
+	crowdedFor = time.Second
 	// leastPause and mostPause lie between two tries.
 	leastPause = time.Millisecond
 	mostPause  = 100 * time.Millisecond
@@ -207,13 +205,13 @@ func (o *opening) enlist() *pgerr.Error {
 func (o *opening) open() *pgerr.Error {
 	pause := leastPause
 	for try := 1; ; try++ {
-		barred := try > 1 || o.s.server.crowd.isThere(time.Now())
+		barred := try > 1 || time.Since(o.s.server.crowdedAt()) < crowdedFor
 		fits, refused := o.try(barred)
-		if refused == nil && !barred {
-			o.s.server.crowd.met(time.Now(), !fits)
-		}
 		if refused != nil || fits {
 			return refused
+		}
+		if !barred {
+			o.s.server.crowded.Store(time.Now().UnixNano())
 		}
 		if time.Since(o.began) > openingPatience {
 			return pgerr.New(pgerr.SerializationFailure, "could not open a consistent snapshot on all shards").
@@ -229,30 +227,8 @@ func (o *opening) open() *pgerr.Error {
 	}
 }
 
-// crowd is what readers have found of late: whether there are so many decisions that none of them gets through without keeping them waiting.
-type crowd struct {
-	mu    sync.Mutex
-	until time.Time
-	spell time.Duration // how long it was believed to last, the last time
-}
-
-func (c *crowd) isThere(now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return now.Before(c.until)
-}
-
-// met notes whether a reader did not get through.
-func (c *crowd) met(now time.Time, crowded bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !crowded {
-		c.spell = 0
-		return
-	}
-	c.spell = min(max(2*c.spell, leastCrowded), mostCrowded)
-	c.until = now.Add(c.spell)
-}
+// crowdedAt is when a reader last had to keep decisions waiting.
+func (s *Server) crowdedAt() time.Time { return time.Unix(0, s.crowded.Load()) }
 
 // try opens the snapshots, and those that lag behind again as long as that seems to lead somewhere; barred: while decisions wait.
 func (o *opening) try(barred bool) (fits bool, refused *pgerr.Error) {

@@ -315,22 +315,3 @@ func TestSumsAreRightWhileMoneyMoves(t *testing.T) {
 	working.Wait()
 	w.nothingPrepared(t)
 }
-
-// TestCrowds: readers take the short way again soon after one that found it blocked, and later if that goes on.
-func TestCrowds(t *testing.T) {
-	var c crowd
-	now := time.Now()
-	for i, milliseconds := range []int{20, 40, 80, 160, 320, 640, 1000, 1000} {
-		want := time.Duration(milliseconds) * time.Millisecond
-		c.met(now, true)
-		if !c.isThere(now.Add(want-time.Millisecond)) || c.isThere(now.Add(want)) {
-			t.Errorf("the %d. time in a row it does not last for %v", i+1, want)
-		}
-		now = now.Add(want)
-	}
-	c.met(now, false)
-	c.met(now, true)
-	if !c.isThere(now) || c.isThere(now.Add(leastCrowded)) {
-		t.Error("it does not begin anew")
-	}
-}

@@ -136,9 +136,9 @@ type Server struct {
 	refusals   atomic.Uint64
 	// horizon is where the next consistent read starts to look from.
 	horizon atomic.Pointer[txn.Horizon]
-	// barrier is for the one reader who keeps decisions waiting, crowd what tells readers whether they have to.
+	// barrier is for the one reader who keeps decisions waiting, crowded when one last had to, in nanoseconds.
 	barrier sync.Mutex
-	crowd   crowd
+	crowded atomic.Int64
 	watched watchList
 
 	mu       sync.Mutex
