@@ -17,7 +17,7 @@ type leg struct {
 	status  byte
 	// wrote: it may have changed something.
 	wrote bool
-	// pending is what the transaction has said since the leg was set aside; before are messages, with their Sync, that go between that and what the leg is told next.
+	// pending is what the transaction has said since the leg was set aside; before are messages that go between that and what the leg is told next, and are answered with it.
 	pending script
 	before  []byte
 	// expects and the rest are what it still owes, while a statement runs on several shards.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/plan"
 )
 
 // endIdle ends the backends of a shard that are in a transaction and have nothing to do.
@@ -26,6 +28,25 @@ func wantRows(t testing.TB, w *world, want ...int) {
 	for i, n := range want {
 		if got := one[int](t, w.onShard(t, i+1), "SELECT count(*) FROM orders"); got != n {
 			t.Errorf("shard %d has %d rows, want %d", i+1, got, n)
+		}
+	}
+}
+
+// TestWhatIsToldOfALoss: nobody is told that something is rolled back which may be there.
+func TestWhatIsToldOfALoss(t *testing.T) {
+	for _, c := range []struct {
+		statement plan.Statement
+		status    byte
+		want      string
+	}{
+		{plan.Statement{Name: "UPDATE"}, statusOpen, "The transaction is rolled back."},
+		{plan.Statement{Name: "UPDATE"}, statusIdle, mayHaveRun},
+		{plan.Statement{Name: "COMMIT", Command: plan.Commit}, statusOpen, mayHaveRun},
+		{plan.Statement{Name: "PREPARE TRANSACTION"}, statusOpen, mayHaveRun},
+	} {
+		s := &session{status: c.status, ops: []op{{kind: opQuery, planned: &planned{plan: &plan.Plan{Statements: []plan.Statement{c.statement}}}}}}
+		if told := s.afterLoss(); told != c.want {
+			t.Errorf("%s: %q", c.statement.Name, told)
 		}
 	}
 }

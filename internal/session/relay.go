@@ -377,7 +377,7 @@ func (s *session) completed(e *expect, kind byte, message []byte) {
 		s.observe(p, wire.CommandRows(tag), false)
 		s.noteRun(st)
 	}
-	if len(s.log.changes)+len(s.log.switches) > 0 && string(tag) == "PREPARE TRANSACTION" { // it ends the block as COMMIT does, for the session
+	if len(s.log.changes)+len(s.log.switches) > 0 && string(tag) == prepareTransaction { // it ends the block as COMMIT does, for the session
 		s.keepSettings()
 	}
 	s.noteEffects(e, tag)
@@ -649,13 +649,18 @@ func (s *session) lostError(cause error) *pgerr.Error {
 
 // afterLoss is what has become of what a lost backend was doing.
 func (s *session) afterLoss() string {
-	commits := slices.ContainsFunc(s.ops, func(o op) bool {
-		return o.planned != nil && slices.ContainsFunc(o.planned.plan.Statements, func(st plan.Statement) bool { return st.Command == plan.Commit })
+	survives := slices.ContainsFunc(s.ops, func(o op) bool { // or may do so
+		return o.planned != nil && slices.ContainsFunc(o.planned.plan.Statements, func(st plan.Statement) bool {
+			return st.Command == plan.Commit || st.Name == prepareTransaction
+		})
 	})
-	if (s.status != statusIdle || s.isSpread()) && !commits {
+	if (s.status != statusIdle || s.isSpread()) && !survives {
 		return "The transaction is rolled back."
 	}
 	return mayHaveRun
 }
+
+// prepareTransaction is what PREPARE TRANSACTION is called, also in its tag.
+const prepareTransaction = "PREPARE TRANSACTION"
 
 const mayHaveRun = "The statement may have run or not; the router does not send it again."

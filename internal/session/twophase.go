@@ -97,7 +97,7 @@ func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 	members := txn.NumbersText(c.members)
 	first, answers := c.s.writeLegs(c.others, func(l *leg) string {
 		c.noting(l, partNote, c.gid, members)
-		return "PREPARE TRANSACTION " + c.part(l)
+		return prepareTransaction + " " + c.part(l)
 	})
 	failpoint.Hit("commit.preparing")
 	for i, a := range c.s.hearLegs(c.others, first, answers) {
@@ -109,7 +109,7 @@ func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
 		case a.err != nil:
 			c.unsure = true
 			failure = failure.WithDetail("%s. The transaction is rolled back on all shards.", a.err)
-		case failure == nil && a.tag == "PREPARE TRANSACTION":
+		case failure == nil && a.tag == prepareTransaction:
 			prepared = append(prepared, c.others[i])
 		case failure == nil:
 			failure = rolledBack(c.others[i])
