@@ -12,7 +12,7 @@ GO_TEST       := go test -ldflags=-w
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
-.PHONY: build dev test soak versions check bench fmt vet lint golden help clean
+.PHONY: build dev test soak soak-sql versions check bench fmt vet lint golden help clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,13 +26,17 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 	@$(MAKE) --no-print-directory build
 	@exec bin/cleave dev $(DEV_FLAGS)
 
+# Suites below test/ run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
 test: ## install what is missing and run every test, with the race detector
 	scripts/install.sh
 	scripts/install-clients.sh
 	scripts/install-apps.sh
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) -race -timeout 20m ./...
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 20m ./internal/session ./internal/control $$(go list ./... | grep -v /test/)
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) -timeout 20m ./test/differential ./test/...
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) ./internal/plan
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -run TestNoAllocations ./internal/session
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
-	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -timeout 15m ./...
+	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go vet ./... && go test -run . ./...
 
@@ -40,6 +44,12 @@ CRASHES ?= 1000
 soak: ## kill routers and shards by chance, CRASHES times, and check everything every few of them
 	scripts/install.sh
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK=$(CRASHES) go test -count=1 -timeout 24h -v -run TestSoak ./test/faults
+
+HOW_LONG ?= 1h
+soak-sql: ## make up statements for HOW_LONG, by a random seed, and hold the answers of 7, 4, 2 and 1 shards against PostgreSQL's
+	scripts/install.sh
+	CLEAVE_REQUIRE_POSTGRES=1 go test -count=1 -timeout 24h -v -run TestTheRouterAgreesOnStatementsMadeUp ./test/differential \
+	  -generate $(HOW_LONG) -shards 7,4,2,1 -seed $$RANDOM$$RANDOM
 
 versions: ## hold the hash functions against PostgreSQL 14 to 18, and shards against 15 to 18 (downloads their binaries)
 	for version in 14 15 16 17 18; do \
@@ -82,6 +92,7 @@ bench: ## benchmarks, as ratios against peers measured in the same run
 	cd bench && go run ./cmd/wire -quick
 	cd bench && go run ./cmd/bulk -quick
 	cd bench && go run ./cmd/transfers -quick
+	cd bench && go run ./cmd/queries -quick
 
 golden: ## regenerate the golden hash vectors with a real PostgreSQL
 	scripts/install.sh

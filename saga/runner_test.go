@@ -299,6 +299,7 @@ func testStuck(t *testing.T, w *world) {
 		saga, err := Get(t.Context(), w.pool, s.Key, s.ID)
 		return err == nil && saga.State == Stuck && saga.Attempts == soon.MaxAttempts
 	})
+	w.wait(t, given, Stuck) // before anything helps it
 	mended.Store(true)
 	if err := Retry(t.Context(), w.pool, s.Key, s.ID, "the service is back"); err != nil {
 		t.Error(err)
@@ -307,7 +308,6 @@ func testStuck(t *testing.T, w *world) {
 		t.Errorf("%+v", saga)
 	}
 	wantTraces(t, w, s, "first do", "second do", "second undo", "first undo")
-	w.wait(t, given, Stuck)
 	if err := Abandon(t.Context(), w.pool, given.Key, given.ID, ""); err == nil {
 		t.Error("abandoned without a note")
 	}

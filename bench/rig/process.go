@@ -113,6 +113,24 @@ func FamilyTime(pid int) (time.Duration, error) {
 	return total, nil
 }
 
+// ResidentMemory is how many bytes of the process are in memory.
+func ResidentMemory(pid int) (int64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("ask for the memory: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kilobytes, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("read the memory: %w", err)
+			}
+			return kilobytes << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d has no memory", pid)
+}
+
 // usage is what the kernel has counted of a process.
 type usage struct {
 	parent int

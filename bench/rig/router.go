@@ -37,6 +37,8 @@ type RouterConfig struct {
 type Router struct {
 	// Address is where clients connect.
 	Address string
+	// API is its cluster's.
+	API *api.Client
 	// Profiles is the address of the profiles, if the program was built with them.
 	Profiles string
 
@@ -70,7 +72,7 @@ var profiler []byte
 const profilesVariable = "CLEAVE_BENCH_PROFILES"
 
 // BuildRouter builds the binary of this tree in the folder, unless it is there. With profiles, a file is added to its package main that serves
-// them over HTTP; without, it is what users get.
+// them over HTTP; without, it is what users get but for -trimpath, with which all there is would be compiled once more.
 func BuildRouter(ctx context.Context, folder string, profiles bool) (string, error) {
 	binary := filepath.Join(folder, "cleave")
 	if info, err := os.Stat(binary); err == nil && info.Mode().IsRegular() {
@@ -81,7 +83,7 @@ func BuildRouter(ctx context.Context, folder string, profiles bool) (string, err
 		return "", fmt.Errorf("find the tree of cleave: %w", err)
 	}
 	root := strings.TrimSpace(string(found))
-	arguments := []string{"build", "-C", root, "-trimpath", "-o", binary}
+	arguments := []string{"build", "-C", root, "-ldflags=-w", "-o", binary}
 	if profiles {
 		overlay, err := writeOverlay(folder, filepath.Join(root, "cmd", "cleave", "profiler.go"))
 		if err != nil {
@@ -121,7 +123,7 @@ func ServeRouter(ctx context.Context, c RouterConfig) (_ *Router, err error) {
 		}
 	}
 	address := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	r := &Router{Address: address(0), Profiles: address(2), joined: c.Join != nil}
+	r := &Router{Address: address(0), API: &api.Client{BaseURL: "http://" + address(1)}, Profiles: address(2), joined: c.Join != nil}
 	if r.joined {
 		r.etcd = c.Join.etcd
 	} else if r.etcd, err = store.StartEmbedded(ctx, store.EmbeddedConfig{Dir: filepath.Join(c.Folder, "etcd"), LogFile: filepath.Join(c.Folder, "etcd.log"), Fast: true}); err != nil {
@@ -129,7 +131,7 @@ func ServeRouter(ctx context.Context, c RouterConfig) (_ *Router, err error) {
 	}
 	config, err := c.write(r.Address, address(1), r.etcd.Endpoints())
 	if err == nil {
-		err = r.start(ctx, c, config, "http://"+address(1))
+		err = r.start(ctx, c, config)
 	}
 	if err != nil {
 		r.closeEtcd()
@@ -154,7 +156,7 @@ func (c RouterConfig) write(listen, httpListen string, endpoints []string) (stri
 }
 
 // start starts the process and makes the cluster. If that fails, the process has ended.
-func (r *Router) start(ctx context.Context, c RouterConfig, config, base string) error {
+func (r *Router) start(ctx context.Context, c RouterConfig, config string) error {
 	log, err := os.Create(filepath.Join(c.Folder, "router.log"))
 	if err != nil {
 		return fmt.Errorf("make the router's log: %w", err)
@@ -167,10 +169,10 @@ func (r *Router) start(ctx context.Context, c RouterConfig, config, base string)
 		return err
 	}
 	if c.Join == nil {
-		err = makeCluster(ctx, base, c.Shards)
+		err = makeCluster(ctx, r.API, c.Shards)
 	}
 	if err == nil {
-		err = awaitReady(ctx, base)
+		err = awaitReady(ctx, r.API.BaseURL)
 	}
 	if err != nil {
 		said, _ := os.ReadFile(log.Name())
@@ -180,10 +182,9 @@ func (r *Router) start(ctx context.Context, c RouterConfig, config, base string)
 }
 
 // makeCluster makes the first map, with the servers as its shards.
-func makeCluster(ctx context.Context, base string, shards []string) error {
+func makeCluster(ctx context.Context, client *api.Client, shards []string) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	client := &api.Client{BaseURL: base}
 	if err := Eventually(ctx, func() error { _, err := client.CreateMap(ctx); return err }); err != nil {
 		return fmt.Errorf("make the shard map: %w", err)
 	}

@@ -85,7 +85,7 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 
 func (n *node) newAdmin() (*admin.Server, error) {
 	registry := observe.NewRegistry(version)
-	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot), n.router.shards, n.router.statements, observe.NewPools(n.router.server.Clients, n.router.poolStats), n.router.deadlocks)
+	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot), n.router.shards, n.router.statements, observe.NewPools(n.router.server.Clients, n.router.poolStats), observe.NewRows(n.router.server.RowStats), n.router.deadlocks)
 	token := ""
 	if !n.config.HTTP.Token.IsZero() {
 		var err error

@@ -98,6 +98,9 @@ func (r *router) newServer() (*session.Server, error) {
 		Statements: r.statements, Shards: r.shards, Mode: session.Mode(c.Pool.Mode),
 		MaxClients: c.Limits.Clients, MaxMessage: c.Limits.MaxMessage, StartupTimeout: c.Limits.StartupTimeout,
 		HoldTimeout: c.Limits.HoldTimeout, DrainTimeout: c.Limits.DrainTimeout, Plans: c.Limits.Plans, Logger: n.logger,
+		Rows: session.Rows{
+			Memory: c.Limits.RowsMemory, Files: c.Limits.RowsFiles, PullMemory: c.Limits.PullMemory, PullSize: c.Limits.PullSize, Given: c.Limits.GivenRows, Arrays: c.Limits.ArrayRows,
+		},
 	}), nil
 }
 

@@ -347,12 +347,12 @@ func TestWhatReachesADeclaredTable(t *testing.T) {
 		CREATE VIEW circle AS SELECT 1 AS a; CREATE VIEW circle2 AS SELECT * FROM circle; CREATE OR REPLACE VIEW circle AS SELECT a FROM circle2;
 		CREATE TABLE refers (a bigint); ALTER TABLE countries ADD PRIMARY KEY (code); ALTER TABLE refers ADD COLUMN code text REFERENCES countries;
 		CREATE SCHEMA tenant; CREATE TABLE tenant.t (a int); CREATE VIEW tenant_view AS SELECT * FROM tenant.t`)
-	b.run(t, "CREATE MATERIALIZED VIEW stored AS SELECT * FROM orders") //nolint:misspell // it is SQL
+	b.run(t, "CREATE MATERIALIZED VIEW stored AS SELECT * FROM orders; CREATE VIEW stored_view AS SELECT * FROM stored; CREATE INDEX stored_index ON stored (user_id)") //nolint:misspell // it is SQL
 	c := open(t, b.config())
 	expect := func(want map[string]string) {
 		t.Helper()
 		for _, name := range []string{
-			"orders", "countries", "here", "there", "other", "direct", "nested", "deep", "countries_view", "here_view", "there_view", "other_view", "stored", "ruled", "ruled_view", "parent",
+			"orders", "countries", "here", "there", "other", "direct", "nested", "deep", "countries_view", "here_view", "there_view", "other_view", "stored", "stored_view", "stored_index", "ruled", "ruled_view", "parent",
 			"grandparent", "child", "sibling", "child_view", "parted", "part", "orders_index", "other_index", "known_view", "unknown_view", "certain_view", "operator_view", "policed", "circle", "refers",
 			"tenant_view",
 		} {
@@ -373,15 +373,18 @@ func TestWhatReachesADeclaredTable(t *testing.T) {
 	tenants.Ranges, tenants.Pins = []topology.RangeSpec{{Shard: "s1"}}, []topology.PinSpec{{Key: topology.Point{"tenant"}, Shard: "s2"}}
 	b.change(t, topology.CreateKeyspace(tenants))
 	want := map[string]string{
-		"countries_view": "public.countries", "there_view": "public.there", "part": "public.parted", "unknown_view": "public.unknown()", "operator_view": "public.same()",
+		"countries_view": "public.countries", "there_view": "public.there", "unknown_view": "public.unknown()", "operator_view": "public.same()",
 		"tenant_view": "tenant.t",
 	}
 	for _, name := range []string{
-		"direct", "nested", "deep", "stored", "ruled", "ruled_view", "parent", "grandparent", "child", "child_view", "orders_index", "known_view", "policed",
+		"direct", "nested", "deep", "ruled", "ruled_view", "parent", "grandparent", "child", "child_view", "orders_index", "known_view", "policed",
 	} {
 		want[name] = "public.orders"
 	}
 	expect(want)
+	if r := lookRelation(t, c, "", "part", "public"); r.PartitionOf == nil || *r.PartitionOf != (plan.RelationName{Schema: "public", Name: "parted"}) {
+		t.Errorf("a partition is one of %v", r.PartitionOf)
+	}
 }
 
 // TestWhatIsKnownIsNotAskedAgain counts the statements that the server has seen.
@@ -434,7 +437,7 @@ func TestChangesAreNoticed(t *testing.T) {
 	for _, change := range []string{
 		"ALTER TABLE t ADD COLUMN c int", "ALTER TABLE t RENAME COLUMN c TO d", "ALTER TABLE t ALTER COLUMN b TYPE varchar(9)", "ALTER TABLE t ALTER COLUMN a SET NOT NULL",
 		"ALTER TABLE t ALTER COLUMN d SET DEFAULT 5", "ALTER TABLE t DROP COLUMN d", "ALTER TABLE t RENAME TO u", "CREATE TABLE t (a int)", "DROP TABLE t",
-		"CREATE SCHEMA s", "ALTER TABLE u SET SCHEMA s", "CREATE OR REPLACE VIEW v AS SELECT a + 0 AS a FROM p", "CREATE RULE r AS ON INSERT TO p DO INSTEAD NOTHING", "DROP RULE r ON p",
+		"CREATE SCHEMA s", "ALTER TABLE u SET SCHEMA s", "CREATE OR REPLACE VIEW v AS SELECT a + 0 AS a FROM p", "ALTER VIEW v SET (security_barrier)", "CREATE ROLE viewer; ALTER VIEW v OWNER TO viewer", "CREATE RULE r AS ON INSERT TO p DO INSTEAD NOTHING", "DROP RULE r ON p",
 		"ALTER TABLE p INHERIT parent", "ALTER TABLE p NO INHERIT parent", "CREATE POLICY o ON p USING (true)", "ALTER TABLE p ENABLE ROW LEVEL SECURITY",
 		"CREATE OR REPLACE FUNCTION f() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'", "DROP FUNCTION f()", "CREATE INDEX i ON p (a)", "CREATE SEQUENCE q", "ALTER DOMAIN d SET DEFAULT 3",
 		"DROP SCHEMA s CASCADE",

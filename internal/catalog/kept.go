@@ -1,6 +1,8 @@
 package catalog
 
 import (
+	"slices"
+
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -92,6 +94,11 @@ func (r relation) under(m *topology.Map) *plan.Relation {
 	if t := m.Table(r.Schema, r.Name); declared(t) {
 		return r.declaredAs(t.Kind())
 	}
+	if root := r.PartitionOf; root != nil {
+		if t := m.Table(root.Schema, root.Name); declared(t) {
+			return r.declaredAs(t.Kind())
+		}
+	}
 	reached, run := r.read.reach(m), r.written.reach(m)
 	if r.setsParameters {
 		run = parameters
@@ -101,6 +108,11 @@ func (r relation) under(m *topology.Map) *plan.Relation {
 	}
 	reaching := *r.Relation
 	reaching.ReachesDeclared, reaching.Reaches, reaching.WritesRun = reached != "", reached, run
+	if r.View != nil {
+		view := *r.View
+		view.Everywhere = r.read.everywhere(m)
+		reaching.View = &view
+	}
 	return &reaching
 }
 
@@ -136,6 +148,11 @@ func (e effects) reach(m *topology.Map) string {
 		return e.opaque
 	}
 	return ""
+}
+
+// everywhere says whether every shard has all tables that are reached, and so can have a view of them.
+func (e effects) everywhere(m *topology.Map) bool {
+	return len(e.tables) > 0 && !slices.ContainsFunc(e.tables, func(name topology.TableName) bool { return !declared(m.Table(name.Schema, name.Name)) })
 }
 
 // declared: its rows are not all on one shard, or on more than one.

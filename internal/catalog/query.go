@@ -19,7 +19,7 @@ import (
 const question = `
 WITH RECURSIVE
 wanted AS (
-	SELECT w.place, c.oid, n.nspname, c.relname, c.relkind, c.relpersistence
+	SELECT w.place, c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relispartition, c.relrowsecurity, c.relowner, c.reloptions
 	FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS w (schema, name, place)
 	JOIN pg_namespace n ON n.nspname = w.schema::name
 	JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name::name
@@ -45,7 +45,7 @@ own_cast (type, function, written_out) AS (
 -- whoever writes to it besides: by triggers, defaults, constraints, domains, foreign keys that change the rows that refer to it.
 -- Then what functions, operators and types use in turn, as far as PostgreSQL knows. Roots below 0 are types, and
 -- functions with the types that they take and return and the defaults of their arguments, which the caller computes. Only those that
--- are read are seen by reads; those that are written, or made if they are types, have writes.
+-- are read are seen by reads; those that are written, or made if they are types, have writes. A materialised view has its rows itself.
 uses (root, reads, writes, class, object) AS (
 	SELECT w.place, s.reads, NOT s.reads, 'pg_class'::regclass::oid, w.oid FROM wanted w CROSS JOIN (VALUES (true), (false)) AS s (reads) WHERE w.oid >= 16384
 	UNION
@@ -57,7 +57,7 @@ uses (root, reads, writes, class, object) AS (
 	FROM uses u CROSS JOIN LATERAL (
 		SELECT u.writes OR r.ev_type <> '1' OR d.refclassid = 'pg_type'::regclass, d.refclassid, d.refobjid
 		FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
-		WHERE u.class = 'pg_class'::regclass AND r.ev_class = u.object
+		WHERE u.class = 'pg_class'::regclass AND r.ev_class = u.object AND NOT EXISTS (SELECT FROM pg_class m WHERE m.oid = u.object AND m.relkind = 'm')
 		UNION ALL
 		SELECT d.refclassid = 'pg_type'::regclass, d.refclassid, d.refobjid
 		FROM pg_policy p JOIN pg_depend d ON d.classid = 'pg_policy'::regclass AND d.objid = p.oid
@@ -114,10 +114,10 @@ above (root, reads, object) AS (
 ),
 reached AS (
 	SELECT r.root, r.reads, json_agg(json_build_object('Schema', n.nspname, 'Name', c.relname) ORDER BY n.nspname, c.relname) AS tables
-	FROM (SELECT root, reads, object FROM uses WHERE class = 'pg_class'::regclass UNION SELECT root, reads, object FROM above) r
+	FROM (SELECT root, reads, coalesce(pg_partition_root(object), object) AS object FROM uses WHERE class = 'pg_class'::regclass UNION SELECT root, reads, object FROM above) r
 	JOIN wanted w ON w.place = r.root AND w.oid <> r.object
 	JOIN pg_class c ON c.oid = r.object JOIN pg_namespace n ON n.oid = c.relnamespace
-	WHERE c.relkind IN ('r', 'p', 'f', 'm') GROUP BY r.root, r.reads
+	WHERE c.relkind IN ('r', 'p', 'f', 'm', 'S') GROUP BY r.root, r.reads
 ),
 -- The router's own functions watch over declared tables and are known.
 opaque AS (
@@ -154,11 +154,17 @@ SELECT json_build_object(
 			AND p.pronamespace IS DISTINCT FROM to_regnamespace('cleave')::oid),
 		'VaryingTrigger', (SELECT min(p.oid::regproc::text) FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid WHERE g.tgrelid = w.oid AND NOT g.tgisinternal AND g.tgenabled <> 'D'
 			AND p.provolatile <> 'i' AND p.pronamespace NOT IN ('pg_catalog'::regnamespace, coalesce(to_regnamespace('cleave')::oid, 0))),
+		'Inherits', w.relkind IN ('r', 'f') AND NOT w.relispartition AND EXISTS (SELECT FROM pg_inherits i WHERE w.oid IN (i.inhrelid, i.inhparent)),
+		'PartitionOf', (SELECT json_build_object('Schema', n.nspname, 'Name', c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+			WHERE w.relispartition AND w.relkind IN ('r', 'p') AND c.oid = pg_partition_root(w.oid)),
 		-- Of a sequence, the tables that own it or have it in a default.
 		'Serves', (SELECT json_agg(json_build_object('Schema', n.nspname, 'Name', c.relname) ORDER BY n.nspname, c.relname)
 			FROM (SELECT d.refobjid FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
 				UNION SELECT f.adrelid FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = w.oid
 			) AS served JOIN pg_class c ON c.oid = served.refobjid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE w.relkind = 'S'),
+		'RowSecurity', w.relrowsecurity,
+		'View', CASE WHEN w.relkind = 'v' AND w.oid >= 16384 THEN json_build_object('SQL', rtrim(pg_get_viewdef(w.oid), '; '), 'Owner', pg_get_userbyid(w.relowner),
+			'Invoker', coalesce((SELECT option_value::boolean FROM pg_options_to_table(w.reloptions) WHERE option_name = 'security_invoker'), false)) END,
 		'Reaches', (SELECT tables FROM reached WHERE root = w.place AND reads), 'Opaque', (SELECT name FROM opaque WHERE root = w.place AND reads),
 		'OpaqueAnywhere', (SELECT anywhere FROM opaque WHERE root = w.place AND reads), 'WritesOpaqueAnywhere', (SELECT anywhere FROM opaque WHERE root = w.place AND NOT reads),
 		'WritesReach', (SELECT tables FROM reached WHERE root = w.place AND NOT reads), 'WritesOpaque', (SELECT name FROM opaque WHERE root = w.place AND NOT reads),

@@ -16,11 +16,11 @@ type fingerprint string
 // relations are left out first, because programs make and drop them all the time.
 const fingerprintQuery = `
 WITH relation AS (
-	SELECT oid, relname, relnamespace, relkind, relhasrules, relrowsecurity FROM pg_class
+	SELECT oid, relname, relnamespace, relkind, relhasrules, relrowsecurity, CASE relkind WHEN 'v' THEN concat_ws(' ', relowner, reloptions) END AS viewed FROM pg_class
 	WHERE oid >= 16384 AND relpersistence <> 't' AND relkind <> 't'),
 passing AS (SELECT oid FROM pg_namespace WHERE nspname LIKE 'pg\_temp\_%' OR nspname LIKE 'pg\_toast\_temp\_%')
 SELECT concat_ws(' ',
-	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, relname, relnamespace, relkind, relhasrules, relrowsecurity), 0)) FROM relation),
+	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, relname, relnamespace, relkind, relhasrules, relrowsecurity, viewed), 0)) FROM relation),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((attrelid, attnum, xmin), 0)) FROM pg_attribute
 	 WHERE attnum > 0 AND attrelid IN (SELECT oid FROM relation WHERE relkind NOT IN ('i', 'I', 'S'))),
 	(SELECT count(*) || ':' || bit_xor(hash_record_extended((oid, xmin), 0)) FROM pg_proc WHERE oid >= 16384 AND pronamespace NOT IN (SELECT oid FROM passing)),

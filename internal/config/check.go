@@ -203,6 +203,7 @@ func (k *checker) router() {
 		k.refuse("limits.max_message", "%d is more than PostgreSQL itself takes: use up to %d", c.Limits.MaxMessage, mostMessage)
 	}
 	k.atLeast("limits.plans", c.Limits.Plans, 1)
+	k.rows()
 	k.positive("limits.startup_timeout", c.Limits.StartupTimeout)
 	k.positive("limits.hold_timeout", c.Limits.HoldTimeout)
 	k.positive("limits.drain_timeout", c.Limits.DrainTimeout)
@@ -219,6 +220,24 @@ func (k *checker) atLeast(field string, value, least int) {
 		k.refuse(field, "%d is too small: use at least %d", value, least)
 	}
 }
+
+// rows checks how much may be held of several shards' rows.
+func (k *checker) rows() {
+	l := k.config.Limits
+	for field, value := range map[string]int64{
+		"limits.rows_memory": l.RowsMemory, "limits.pull_memory": l.PullMemory, "limits.pull_size": l.PullSize, "limits.given_rows": l.GivenRows, "limits.array_rows": l.ArrayRows,
+	} {
+		if value < leastRows {
+			k.refuse(field, "%d is too small: use at least %d", value, leastRows)
+		}
+	}
+	if l.RowsFiles < 0 {
+		k.refuse("limits.rows_files", "%d is too small: use at least 0, which stands for no limit", l.RowsFiles)
+	}
+}
+
+// leastRows is what a few rows need.
+const leastRows = 64 << 10
 
 func (k *checker) health() {
 	health := k.config.Health

@@ -72,6 +72,12 @@ type Limits struct {
 	HoldTimeout    time.Duration `yaml:"hold_timeout" doc:"How long a statement waits while its rows are switched from one shard to another."`
 	DrainTimeout   time.Duration `yaml:"drain_timeout" doc:"How long open transactions may go on when the process is told to stop. After a hand-over sessions first go on as ever for as long, then idle ones are closed."`
 	Plans          int           `yaml:"plans" doc:"How many statements' plans are kept."`
+	RowsMemory     int64         `yaml:"rows_memory" doc:"Most bytes of rows of several shards that all statements together hold in memory, to bring them together. What does not fit goes into files, or the statement fails with 53200."`
+	RowsFiles      int64         `yaml:"rows_files" doc:"Most bytes of such rows that all statements together hold in temporary files (in TMPDIR); more fails with 53400. 0 for no limit."`
+	PullMemory     int64         `yaml:"pull_memory" doc:"How many bytes of what one query of a statement pulls from shards stay in memory; more goes into a file."`
+	PullSize       int64         `yaml:"pull_size" doc:"Most bytes that one query of a statement may pull from shards."`
+	GivenRows      int64         `yaml:"given_rows" doc:"Most bytes of other shards' rows that a statement which writes may need, and that it may return, if they have to be brought into an order."`
+	ArrayRows      int64         `yaml:"array_rows" doc:"Most bytes of a pull that are handed to the server which finishes a statement as parameters; more goes into a temporary table there."`
 }
 
 // Etcd says how to reach etcd.
@@ -157,6 +163,7 @@ func Default() Config {
 		Limits: Limits{
 			Clients: 10_000, MaxMessage: 256 << 20, StartupTimeout: 30 * time.Second, HoldTimeout: 30 * time.Second,
 			DrainTimeout: 30 * time.Second, Plans: 10_000,
+			RowsMemory: 512 << 20, PullMemory: 8 << 20, PullSize: 16 << 30, GivenRows: 256 << 20, ArrayRows: 1 << 20,
 		},
 		Etcd: Etcd{
 			Endpoints:      []string{"http://127.0.0.1:2379"},

@@ -89,6 +89,12 @@ limits:
   hold_timeout: 12s
   drain_timeout: 13s
   plans: 14
+  rows_memory: 100001
+  rows_files: 15
+  pull_memory: 100002
+  pull_size: 100003
+  given_rows: 100004
+  array_rows: 100005
 etcd:
   endpoints: [https://a:2379, "https://b:2379"]
   username: cleave
@@ -130,6 +136,7 @@ func everythingParsed() config.Config {
 		},
 		Limits: config.Limits{
 			Clients: 9, MaxMessage: 100000, StartupTimeout: 11 * time.Second, HoldTimeout: 12 * time.Second, DrainTimeout: 13 * time.Second, Plans: 14,
+			RowsMemory: 100001, RowsFiles: 15, PullMemory: 100002, PullSize: 100003, GivenRows: 100004, ArrayRows: 100005,
 		},
 		Etcd: config.Etcd{
 			Endpoints: []string{"https://a:2379", "https://b:2379"}, Username: "cleave",
@@ -160,7 +167,7 @@ func TestEveryFieldCanBeSetInTheFile(t *testing.T) {
 			t.Errorf("%s is from %v", f.Path, c.Origin(f.Path))
 		}
 	}
-	if got := c.Origin("shards.sslmode").Place; got != "cleave.yaml:48" {
+	if got := c.Origin("shards.sslmode").Place; got != "cleave.yaml:54" {
 		t.Errorf("sslmode is said to stand at %s", got)
 	}
 }

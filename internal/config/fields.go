@@ -40,7 +40,7 @@ type entry struct {
 // name is the last part of the path: its name in the file.
 func (e entry) name() string { return e.Path[strings.LastIndexByte(e.Path, '.')+1:] }
 
-// in returns a pointer to the field's value: *string, *[]string, *int, *time.Duration or *secret.Reference.
+// in returns a pointer to the field's value: *string, *[]string, *int, *int64, *time.Duration or *secret.Reference.
 func (e entry) in(c *Config) any {
 	return reflect.ValueOf(c).Elem().FieldByIndex(e.index).Addr().Interface()
 }
@@ -131,6 +131,8 @@ func textOf(value any) string {
 		return strings.Join(*value, ",")
 	case *int:
 		return strconv.Itoa(*value)
+	case *int64:
+		return strconv.FormatInt(*value, 10)
 	case *time.Duration:
 		return shortDuration(*value)
 	case *secret.Reference:

@@ -219,6 +219,12 @@ func setText(field any, text string) error {
 			return fmt.Errorf("%q is not a whole number", text)
 		}
 		*field = number
+	case *int64:
+		number, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", text)
+		}
+		*field = number
 	case *time.Duration:
 		duration, err := time.ParseDuration(text)
 		if err != nil {

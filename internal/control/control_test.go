@@ -85,6 +85,14 @@ func startProcess(t *testing.T, endpoints []string, change func(*Config)) *proce
 	return p
 }
 
+// beside returns the same operations with another configuration. Nothing of it runs: what a running process is configured with
+// cannot be changed under it.
+func (p *process) beside(change func(*Config)) *Cluster {
+	config := p.config
+	change(&config)
+	return New(config)
+}
+
 // clusterOf makes a cluster of these servers, named s1, s2 …
 func clusterOf(t *testing.T, p *process, servers []*localpg.Server) {
 	t.Helper()

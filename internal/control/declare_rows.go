@@ -153,7 +153,7 @@ func (d *declaration) checkDeclared(ctx context.Context) error {
 func (d *declaration) checkNoNullKey(ctx context.Context, t *topology.Table) error {
 	for _, column := range t.KeyColumns() {
 		var found bool
-		if err := d.home.tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT FROM ONLY %s WHERE %s IS NULL)", t.Name(), sqltext.QuoteIdentifier(column))).Scan(&found); err != nil {
+		if err := d.home.tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE %s IS NULL)", t.Name(), sqltext.QuoteIdentifier(column))).Scan(&found); err != nil {
 			return err
 		}
 		if found {
@@ -306,8 +306,15 @@ func (d *declaration) completeOthers(ctx context.Context) error {
 	if err := d.divideNumbers(ctx); err != nil {
 		return err
 	}
+	views, err := shard.Views(ctx, d.home.tx, d.isDeclared)
+	if err != nil {
+		return err
+	}
 	return eachMember(d.others, func(m *member) error {
 		if err := d.definitions.Complete(ctx, m.tx, m.spec.Name); err != nil {
+			return err
+		}
+		if err := shard.CreateViews(ctx, m.tx, views, m.spec.Name); err != nil {
 			return err
 		}
 		if m.taken > 0 {
@@ -317,6 +324,12 @@ func (d *declaration) completeOthers(ctx context.Context) error {
 		}
 		return d.guard(ctx, m)
 	})
+}
+
+// isDeclared says whether every shard will have a table.
+func (d *declaration) isDeclared(table topology.TableName) bool {
+	t := d.next.Table(table.Schema, table.Name)
+	return t != nil && t.Kind() != topology.Single
 }
 
 // divideNumbers gives each shard numbers of its own, where sequences are too small for lanes, and lets the copies of a reference table's
@@ -468,6 +481,9 @@ func (d *declaration) unguardHome(ctx context.Context) error {
 
 func (d *declaration) dropOnOthers(ctx context.Context) error {
 	return eachMember(d.others, func(m *member) error {
+		if err := shard.DropViewsOf(ctx, m.tx, d.tables); err != nil {
+			return fmt.Errorf("on shard %q: %w", m.spec.Name, err)
+		}
 		if _, err := m.tx.Exec(ctx, "DROP TABLE "+d.names()); err != nil {
 			return fmt.Errorf("drop the tables on shard %q: %w", m.spec.Name, err)
 		}

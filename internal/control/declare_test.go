@@ -21,19 +21,19 @@ import (
 func TestARouterThatDoesNotStop(t *testing.T) {
 	servers := pgtest.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")
-	p.config.RouterPatience = 100 * time.Millisecond
+	impatient := p.beside(func(c *Config) { c.RouterPatience = 100 * time.Millisecond })
 	clusterOf(t, p, servers)
 	execute(t, servers[0], "CREATE TABLE a (id bigint); INSERT INTO a SELECT generate_series(1, 100)")
 	slow := registerRouter(t, p.store, "slow")
 	before := p.follower.Map().Version()
-	_, err := p.ShardTables(t.Context(), sharding(t, "a", "id"))
+	_, err := impatient.ShardTables(t.Context(), sharding(t, "a", "id"))
 	if refused := refusal(t, pgerr.LockNotAvailable, err, "with a slow router"); !strings.Contains(refused.Message, "slow") {
 		t.Errorf("refused with %+v", refused)
 	}
 	execute(t, servers[0], "CREATE ROLE stranger")
 	asStranger := sharding(t, "a", "id")
 	asStranger.Role = "stranger"
-	_, err = p.ShardTables(t.Context(), asStranger) // nobody is held up for one who has no right to it
+	_, err = impatient.ShardTables(t.Context(), asStranger) // nobody is held up for one who has no right to it
 	refusal(t, pgerr.InsufficientPrivilege, err, "with a slow router, by a stranger")
 	if state := schemaState(t, p); len(state.Holds) > 0 || p.follower.Map().Version() != before {
 		t.Errorf("there are holds, or another map: %+v", state)

@@ -25,6 +25,8 @@ type furnishing struct {
 	declaration
 	spec  topology.ShardSpec
 	fresh *member
+	// views are those that were made there.
+	views []*shard.View
 	// moment lends the hold on the tables that are not held all the time.
 	moment declaration
 }
@@ -171,6 +173,12 @@ func (f *furnishing) makeTables(ctx context.Context) (err error) {
 	if err := f.definitions.Complete(ctx, f.fresh.tx, f.spec.Name); err != nil {
 		return err
 	}
+	if f.views, err = shard.Views(ctx, f.home.tx, f.isDeclared); err != nil {
+		return err
+	}
+	if err := shard.CreateViews(ctx, f.fresh.tx, f.views, f.spec.Name); err != nil {
+		return err
+	}
 	plan := shard.Prepare(f.next)
 	for _, definition := range f.definitions {
 		if err := plan.Guard(ctx, f.fresh.tx, f.spec.Name, definition.Table); err != nil {
@@ -252,10 +260,14 @@ func (f *furnishing) holdOthers(ctx context.Context) error {
 	}
 }
 
-// checkUnchanged starts over if a table has been changed since it was made on the new shard.
+// checkUnchanged starts over if a table or a view has been changed since it was made on the new shard.
 func (f *furnishing) checkUnchanged(ctx context.Context) error {
 	unchanged, err := f.definitions.Unchanged(ctx, f.home.tx)
-	if err == nil && !unchanged {
+	if err != nil {
+		return err
+	}
+	views, err := shard.Views(ctx, f.home.tx, f.isDeclared)
+	if err == nil && (!unchanged || !shard.SameViews(views, f.views)) {
 		return errMapMoved
 	}
 	return err

@@ -128,9 +128,8 @@ func TestASchemaChangeWhileAShardIsAdded(t *testing.T) {
 	if _, err := p.store.Hold(t.Context(), changing); err != nil {
 		t.Fatal(err)
 	}
-	patience := p.config.RouterPatience
-	p.config.RouterPatience = 200 * time.Millisecond
-	_, err := p.AddShard(t.Context(), request("s3", servers[2]))
+	impatient := p.beside(func(c *Config) { c.RouterPatience = 200 * time.Millisecond })
+	_, err := impatient.AddShard(t.Context(), request("s3", servers[2]))
 	var refused *RefusedError
 	if !errors.As(err, &refused) || !strings.Contains(refused.Message, "being changed") {
 		t.Errorf("added while a table is being changed: %v", err)
@@ -138,7 +137,6 @@ func TestASchemaChangeWhileAShardIsAdded(t *testing.T) {
 	if p.follower.Map().Shard("s3") != nil {
 		t.Error("the map has the shard")
 	}
-	p.config.RouterPatience = patience
 	for _, server := range servers[:2] {
 		execute(t, server, "ALTER TABLE users ADD COLUMN age integer")
 	}

@@ -137,11 +137,11 @@ func recordLostForAMoment(t *testing.T, endpoints []string) {
 	holder, registration := openHolder(t, endpoints, time.Minute)
 	p := startProcess(t, endpoints, nil) // its own loop has no router, and leaves holds alone
 	registerRouter(t, holder, "leader")
-	p.config.Router, p.config.HoldGrace = "leader", time.Hour
+	looker := p.beside(func(c *Config) { c.Router, c.HoldGrace = "leader", time.Hour })
 	known := &knownHolds{failures: map[string]string{}}
 	look := func(want string) {
 		t.Helper()
-		p.lookAtHolds(t.Context(), known)
+		looker.lookAtHolds(t.Context(), known)
 		if err := p.store.Holding(t.Context(), "h"); (err == nil) != (want == "held") {
 			t.Fatalf("want it %s: %v", want, err)
 		}
@@ -168,7 +168,7 @@ func recordLostForAMoment(t *testing.T, endpoints []string) {
 	passed()
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	p.lookAtHolds(cancelled, known)
+	looker.lookAtHolds(cancelled, known)
 	look("held") // and again after a time in which nothing could be seen
 	passed()
 	look("released")

@@ -169,16 +169,22 @@ func (c *Cluster) installEverywhere(ctx context.Context, m *topology.Map) {
 	})
 }
 
-// lockDeclarations keeps tables from being declared, and shards from being furnished, until the connection ends.
+// lockDeclarations keeps tables from being declared, and shards from being furnished, until the connection ends. It waits a moment: the server may still be about to
+// notice that the connection of the last declaration has ended.
 func lockDeclarations(ctx context.Context, home session) error {
-	var locked bool
-	if err := home.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(declareLock)).Scan(&locked); err != nil {
-		return err
+	const attempts, pause = 50, 20 * time.Millisecond
+	for range attempts {
+		var locked bool
+		if err := home.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(declareLock)).Scan(&locked); err != nil || locked {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if !locked {
-		return pgerr.New(pgerr.LockNotAvailable, "tables are being declared, or a shard is being added").WithHint("Try again when that has ended.")
-	}
-	return nil
+	return pgerr.New(pgerr.LockNotAvailable, "tables are being declared, or a shard is being added").WithHint("Try again when that has ended.")
 }
 
 // rolloutExamination looks up what a change names.

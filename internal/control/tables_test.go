@@ -264,6 +264,8 @@ func insertEverywhere(t testing.TB, p *process, servers []*localpg.Server, table
 	}
 }
 
+const partitioned = "CREATE TABLE x (id bigint, n int) PARTITION BY HASH (id); CREATE TABLE part PARTITION OF x FOR VALUES WITH (MODULUS 1, REMAINDER 0); "
+
 // TestTablesThatCannotBeDeclared has one obstacle at a time: what is not carried over exactly is refused with the reason.
 func TestTablesThatCannotBeDeclared(t *testing.T) {
 	p, servers := clusterWith(t, 2)
@@ -276,7 +278,11 @@ func TestTablesThatCannotBeDeclared(t *testing.T) {
 		"not there":              {"", "id", pgerr.UndefinedTable, "does not exist"},
 		"a view":                 {"CREATE VIEW x AS SELECT 1::bigint AS id", "id", pgerr.WrongObjectType, "a view"},
 		"a sequence":             {"CREATE SEQUENCE x", "id", pgerr.WrongObjectType, "a sequence"},
-		"partitioned":            {"CREATE TABLE x (id bigint) PARTITION BY HASH (id)", "id", pgerr.FeatureNotSupported, "partition"},
+		"index of a partition":   {partitioned + "CREATE INDEX ON part (id)", "id", pgerr.FeatureNotSupported, "indexes of its own"},
+		"check of a partition":   {partitioned + "ALTER TABLE part ADD CHECK (id > 0)", "id", pgerr.FeatureNotSupported, "constraints of its own"},
+		"trigger of a partition": {partitioned + "CREATE TRIGGER mine BEFORE INSERT ON part EXECUTE FUNCTION nothing()", "id", pgerr.FeatureNotSupported, "triggers of its own"},
+		"default of a partition": {partitioned + "ALTER TABLE part ALTER n SET DEFAULT 1", "id", pgerr.FeatureNotSupported, "columns of its own"},
+		"policies of a part":     {partitioned + "ALTER TABLE part ENABLE ROW LEVEL SECURITY", "id", pgerr.FeatureNotSupported, "row security of its own"},
 		"a partition":            {"CREATE TABLE parts (id bigint) PARTITION BY HASH (id); CREATE TABLE x PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 0)", "id", pgerr.FeatureNotSupported, "partition"},
 		"inherits":               {"CREATE TABLE x () INHERITS (plain)", "id", pgerr.FeatureNotSupported, "inherits"},
 		"is inherited":           {"CREATE TABLE x (id bigint); CREATE TABLE child () INHERITS (x)", "id", pgerr.FeatureNotSupported, "inherits"},

@@ -181,6 +181,8 @@ type When struct {
 	Match Match
 	// Command is what it does; Select for DO NOTHING.
 	Command Command
+	// Conditional: it is for some of these rows only, by a condition that has to be computed.
+	Conditional bool
 	// Columns and Values are those of INSERT, neither for DEFAULT VALUES; Assigned those of UPDATE. Parts: columns and values do
 	// not stand for each other one by one.
 	Columns  []string

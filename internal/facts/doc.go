@@ -2,7 +2,7 @@
 // role, which functions it calls, which operators and types it uses, what queries it is made of and what they say of their rows,
 // what it says about the session.
 //
-// PostgreSQL's own grammar reads the text (libpg_query, the grammar of PostgreSQL 17; this package is its only importer),
+// PostgreSQL's own grammar reads the text (libpg_query, the grammar of PostgreSQL 17; beside this package only compose has it),
 // and what comes out are plain values that hold nothing of the syntax tree. Queries are a tree of blocks ([Block]), which is the
 // statement's own as far as it is simple: columns and values, comparisons, joins; what is not simple is left out, so a condition
 // here is never more than what must be true. Names of common table expressions are told from

@@ -1,5 +1,7 @@
 package facts
 
+import "math"
+
 // Statement is what is known of one statement.
 type Statement struct {
 	// Kind is the grammar's name for it, such as SelectStmt.
@@ -41,6 +43,8 @@ type Statement struct {
 	Physical bool
 	// AtCursor: WHERE CURRENT OF a cursor.
 	AtCursor bool
+	// Cursor is set for DECLARE, FETCH, MOVE, CLOSE and WHERE CURRENT OF.
+	Cursor Cursor
 
 	// Object is what a statement about something that is no query is about.
 	Object Object
@@ -63,8 +67,6 @@ type Options struct {
 	// Runs: EXPLAIN runs its statement. Format is that of its answer, in lower case; empty if none is named.
 	Runs   bool
 	Format string
-	// Hold: DECLARE … WITH HOLD.
-	Hold bool
 	// Client: COPY to or from the client; From: COPY … FROM.
 	Client, From bool
 	// Cascade: DROP … CASCADE, TRUNCATE … CASCADE.
@@ -73,19 +75,50 @@ type Options struct {
 	Concurrently bool
 	// Temporary: what it makes belongs to the session.
 	Temporary bool
-	// Move: MOVE rather than FETCH.
-	Move bool
 	// Vacuum: VACUUM rather than statistics alone.
 	Vacuum bool
 	// Discard is what DISCARD names: ALL, PLANS, TEMP, SEQUENCES.
 	Discard string
-	// Elements: CREATE SCHEMA with tables or views inside.
+	// Elements: CREATE SCHEMA with tables or views inside, CREATE TABLE with columns or constraints.
 	Elements bool
 	// AllTables: a publication FOR ALL TABLES, or for all of a schema.
 	AllTables bool
+	// Replace: CREATE OR REPLACE VIEW.
+	Replace bool
+	// IfNotExists: CREATE TABLE IF NOT EXISTS.
+	IfNotExists bool
 	// Bounds: CREATE TABLE … PARTITION OF with bounds, which are computed at once.
 	Bounds bool
+	// NoData: CREATE TABLE AS and its like WITH NO DATA.
+	NoData bool
 }
+
+// Cursor is what a statement says of a cursor.
+type Cursor struct {
+	// Name of the cursor. All: CLOSE ALL.
+	Name string
+	All  bool
+	// Hold, Scroll, NoScroll and Binary are options of DECLARE.
+	Hold, Scroll, NoScroll, Binary bool
+	// Move: MOVE rather than FETCH. Both go that way, so many rows, or to the row of that number; Count is AllRows for ALL.
+	Move      bool
+	Direction Direction
+	Count     int64
+}
+
+// AllRows is how many rows FETCH ALL fetches.
+const AllRows = math.MaxInt64
+
+// Direction is where FETCH and MOVE go.
+type Direction uint8
+
+// The directions. A number below 0 means the other one of Forward and Backward, and of Absolute that rows are counted from the last.
+const (
+	Forward Direction = iota
+	Backward
+	Absolute
+	Relative
+)
 
 // Role is what a relation is to a statement.
 type Role uint8
@@ -123,8 +156,9 @@ type Table struct {
 	// ONLY, parentheses and * around it, and the word TABLE if it is what Command says.
 	Start, End         int
 	WideStart, WideEnd int
-	// Command: it is all of a query, as in TABLE t. Sampled: TABLESAMPLE follows.
-	Command, Sampled bool
+	// Command: it is all of a query, as in TABLE t. Sampled: TABLESAMPLE follows; SampledEvenly: by one of PostgreSQL's own methods, which take
+	// each row or page as likely as any other, whatever others there are.
+	Command, Sampled, SampledEvenly bool
 }
 
 // Call is one call of a function.

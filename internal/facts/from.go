@@ -69,9 +69,18 @@ func (w *walker) sample(f *pgquery.RangeTableSample, l locks, role Role) *Source
 		w.visit(f.Repeatable)
 	})
 	if source.Kind == TableSource {
-		w.out.Tables[source.Table].Sampled = true
+		t := &w.out.Tables[source.Table]
+		t.Sampled, t.SampledEvenly = true, isEven(texts(f.Method))
 	}
 	return source
+}
+
+// isEven says whether a method of TABLESAMPLE is one of PostgreSQL's own.
+func isEven(method []string) bool {
+	if len(method) > 1 && method[0] == "pg_catalog" {
+		method = method[1:]
+	}
+	return len(method) == 1 && (method[0] == "bernoulli" || method[0] == "system")
 }
 
 // join walks a join.

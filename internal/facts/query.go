@@ -255,7 +255,7 @@ var matches = map[pgquery.MergeMatchKind]Match{
 }
 
 func whenOf(c *pgquery.MergeWhenClause) When {
-	when := When{Match: matches[c.GetMatchKind()]}
+	when := When{Match: matches[c.GetMatchKind()], Conditional: c.Condition != nil}
 	switch c.GetCommandType() {
 	case pgquery.CmdType_CMD_INSERT:
 		when.Command = Insert

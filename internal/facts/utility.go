@@ -7,8 +7,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// cursorHold is the bit in DECLARE's options that stands for WITH HOLD.
-const cursorHold = 0x20
+// The bits in DECLARE's options.
+const (
+	cursorBinary   = 0x01
+	cursorScroll   = 0x02
+	cursorNoScroll = 0x04
+	cursorHold     = 0x20
+)
+
+// directions are those of the grammar.
+var directions = map[pgquery.FetchDirection]Direction{
+	pgquery.FetchDirection_FETCH_FORWARD: Forward, pgquery.FetchDirection_FETCH_BACKWARD: Backward,
+	pgquery.FetchDirection_FETCH_ABSOLUTE: Absolute, pgquery.FetchDirection_FETCH_RELATIVE: Relative,
+}
 
 // utility reads what is particular about a statement that is no query. All that is the same for every kind, which relations
 // and functions it names, is seen by the walk that follows.
@@ -18,7 +29,8 @@ func (w *walker) utility(message proto.Message) {
 	case *pgquery.ExplainStmt:
 		w.explain(s)
 	case *pgquery.DeclareCursorStmt:
-		o.Hold = s.Options&cursorHold != 0
+		is := func(option int32) bool { return s.Options&option != 0 }
+		w.out.Cursor = Cursor{Name: s.Portalname, Hold: is(cursorHold), Scroll: is(cursorScroll), NoScroll: is(cursorNoScroll), Binary: is(cursorBinary)}
 		w.inner(s.Query)
 	case *pgquery.CopyStmt:
 		o.Client, o.From = s.Filename == "" && !s.IsProgram, s.IsFrom
@@ -27,12 +39,18 @@ func (w *walker) utility(message proto.Message) {
 			w.inner(s.Query)
 		}
 	case *pgquery.CreateTableAsStmt:
+		o.NoData = s.Into.GetSkipData()
 		w.inner(s.Query)
+	case *pgquery.RefreshMatViewStmt:
+		o.NoData = s.SkipData
 	case *pgquery.ViewStmt:
+		o.Replace = s.Replace
 		w.created(s.View)
 		w.inner(s.Query)
 	case *pgquery.FetchStmt:
-		o.Move = s.Ismove
+		w.out.Cursor = Cursor{Name: s.Portalname, Move: s.Ismove, Direction: directions[s.Direction], Count: s.HowMany}
+	case *pgquery.ClosePortalStmt:
+		w.out.Cursor = Cursor{Name: s.Portalname, All: s.Portalname == ""}
 	case *pgquery.TransactionStmt:
 		w.transaction(s)
 	case *pgquery.VariableSetStmt:
@@ -135,7 +153,7 @@ func (w *walker) definition(message proto.Message) {
 	switch s := message.(type) {
 	case *pgquery.CreateStmt:
 		w.createTable(s)
-		o.Bounds = s.Partbound != nil
+		o.Bounds, o.Elements, o.IfNotExists = s.Partbound != nil, len(s.TableElts)+len(s.Constraints) > 0, s.IfNotExists
 	case *pgquery.CreateForeignTableStmt:
 		w.createTable(s.BaseStmt)
 	case *pgquery.CreateSeqStmt:

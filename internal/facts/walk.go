@@ -232,7 +232,7 @@ func (w *walker) visit(message proto.Message) {
 		}
 		w.fields(m.ProtoReflect())
 	case *pgquery.CurrentOfExpr:
-		w.out.AtCursor = true
+		w.out.AtCursor, w.out.Cursor.Name = true, m.CursorName
 	case *pgquery.LockingClause: // its relations are aliases
 		w.out.Locks = true
 	default:

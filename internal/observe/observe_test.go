@@ -30,13 +30,17 @@ func poolStats() []PoolStats {
 	}}
 }
 
+func rowStats() RowStats {
+	return RowStats{Memory: 12, MemoryLimit: 13, Files: 14, FileBytes: 15, Spills: 16, Refused: 17}
+}
+
 // samples returns what a scrape gives, one line each.
 func samples(t *testing.T) []string {
 	t.Helper()
 	statements, shards := NewStatements(StatementsConfig{}), NewShardStats(func(int) string { return "s1" })
 	shards.Observe(1, time.Millisecond, 1, 1, false)
 	registry := NewRegistry("v1")
-	registry.MustRegister(NewCluster(status), NewPools(func() int { return 11 }, poolStats), statements, shards)
+	registry.MustRegister(NewCluster(status), NewPools(func() int { return 11 }, poolStats), NewRows(rowStats), statements, shards)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +75,7 @@ func TestWhatIsKnownIsReported(t *testing.T) {
 		"cleave_pool_backends{shard=s1,state=logging_in} 4", "cleave_pool_backends{shard=s1,state=closing} 5",
 		"cleave_pool_waits_total{shard=s1} 6", "cleave_pool_timeouts_total{shard=s1} 7", "cleave_pool_wait_seconds_total{shard=s1} 1.5",
 		"cleave_pool_logins_total{result=ok,shard=s1} 8", "cleave_pool_logins_total{result=failed,shard=s1} 9", "cleave_pool_breaker_open{shard=s1} 1",
+		"cleave_rows_memory_bytes{} 12", "cleave_rows_memory_limit_bytes{} 13", "cleave_rows_files{} 14", "cleave_rows_file_bytes{} 15", "cleave_rows_spills_total{} 16", "cleave_rows_refused_total{} 17",
 	} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("%s is missing in\n%s", want, strings.Join(lines, "\n"))

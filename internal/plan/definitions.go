@@ -6,6 +6,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -42,6 +43,8 @@ type definition struct {
 	missing string
 	// tables are declared ones that it is about.
 	tables []resolved
+	// views are those that every shard has.
+	views []resolved
 }
 
 // table adds what a relation in the statement asks for.
@@ -107,8 +110,17 @@ func (d *definition) declared(r *resolved) {
 		d.out.refuse("foreign-key-to-declared", pgerr.New(pgerr.FeatureNotSupported, "a foreign key to a %s table is not supported yet", kind).
 			WithDetail("The rows of %s are not all where the key would be checked, or change on all shards together.", r.title()).
 			WithHint("Create the table without it, declare it, and then add the foreign key with ALTER TABLE."))
+	case r.Role == facts.Parent && d.addsPartition(r):
+		d.tables = append(d.tables, *r)
+	case r.relation != nil && r.relation.PartitionOf != nil && !slices.Contains(partitionKinds, d.s.Kind):
+		d.out.refuse("changes-partition", pgerr.New(pgerr.FeatureNotSupported, "%s on a partition of a sharded table is not supported yet", d.s.Name).
+			WithDetail("What a partition has of its own would not be given to new shards.").WithHint("Change the table that it is a part of, %s.", r.title()))
+	case r.Role == facts.Parent && d.s.Options.Bounds:
+		d.out.refuse("child-of-declared", pgerr.New(pgerr.FeatureNotSupported, "a partition of a %s table is not supported in this form", kind).
+			WithDetail("It must be the same on all shards that have %s: nothing of its own, bounds that are constants, no IF NOT EXISTS.", r.title()).
+			WithHint("CREATE TABLE name PARTITION OF %s FOR VALUES … with literals, and no columns or constraints.", r.title()))
 	case r.Role == facts.Parent:
-		d.out.refuse("child-of-declared", pgerr.New(pgerr.FeatureNotSupported, "a partition or child of a %s table is not supported yet", kind).
+		d.out.refuse("child-of-declared", pgerr.New(pgerr.FeatureNotSupported, "a child of a %s table is not supported yet", kind).
 			WithDetail("%s is the parent, and rows of the child would be its rows too, on this shard alone.", r.title()).
 			WithHint("Make a table without a parent, and declare it: SELECT cleave.shard_table(…, colocate_with => …)."))
 	default:
@@ -116,8 +128,33 @@ func (d *definition) declared(r *resolved) {
 	}
 }
 
+// partitionKinds are the statements that may be about one partition of a declared table.
+var partitionKinds = []facts.Kind{"DropStmt", "TruncateStmt", "VacuumStmt", "LockStmt"}
+
+// addsPartition says whether the statement makes a partition of a sharded table, with nothing of its own.
+func (d *definition) addsPartition(r *resolved) bool {
+	d.p.plan.Uncacheable = d.p.plan.Uncacheable || d.s.Options.Bounds // literals decide
+	return r.class == sharded && d.s.Kind == "CreateStmt" && d.s.Options.Bounds && !d.s.Options.Elements && !d.s.Options.Temporary &&
+		!d.s.Options.IfNotExists && len(d.s.Calls) == 0 && !d.s.Moments && !d.variesInTime() && r.relation != nil && r.relation.Kind == 'p'
+}
+
+// variesInTime says whether a literal may mean another moment on every shard, as 'now' does.
+func (d *definition) variesInTime() bool {
+	return slices.ContainsFunc(d.p.Literals, func(l sqltext.Literal) bool {
+		return VariesInTime([]byte(strings.Trim(d.p.text[l.Start:l.End], "'")))
+	})
+}
+
 // reaching refuses what uses a declared table by way of another relation; dropping a view touches the view alone.
 func (d *definition) reaching(r *resolved) {
+	if r.isView() && slices.Contains(viewChanges, d.s.Kind) {
+		if r.relation.View.Everywhere {
+			d.views = append(d.views, *r)
+		} else { // and so is every view that reads it
+			d.home = r.title()
+		}
+		return
+	}
 	if d.s.Kind == "DropStmt" && !d.s.Options.Cascade && (r.relation.Kind == 'v' || r.relation.Kind == 'm') {
 		d.home = r.title()
 		return
@@ -197,12 +234,15 @@ var withoutSchema = []string{
 
 // finish decides where the statement runs.
 func (d *definition) finish() {
-	if d.home == "" && len(d.tables) == 0 {
+	if d.home == "" && len(d.tables)+len(d.views) == 0 {
 		d.home = d.missing
 	}
 	switch {
 	case len(d.tables) > 0:
 		d.onDeclared()
+		d.holdViews()
+	case len(d.views) > 0:
+		d.onViews()
 	case d.shard == "" && isGlobal(d.s) && d.out.Pin == "":
 		d.everywhere("every shard has it")
 	case d.shard == "":
@@ -224,7 +264,9 @@ func (s *Statement) noteCreated(p *planner, f *facts.Statement) {
 			if s.Route.Level == OnShard && s.Route.Shard != p.Home {
 				s.refuse("temporary-elsewhere", pgerr.New(pgerr.FeatureNotSupported, "temporary tables are supported on the home shard only"))
 			}
-			s.Route = Route{Level: Home, Why: "temporary tables are the home shard's"}
+			if s.Makes == nil {
+				s.Route = Route{Level: Home, Why: "temporary tables are the home shard's"}
+			}
 		}
 	}
 }
@@ -387,23 +429,22 @@ func planCreateSchema(p *planner, s *facts.Statement, out *Statement) {
 
 // planMakeFrom plans CREATE TABLE AS, CREATE VIEW and its like.
 func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
+	if s.Kind == "ViewStmt" && p.readsDeclared(s.Inner) {
+		planView(p, s, out)
+		return
+	}
 	planDefinition(p, s, out)
 	own := out.Route
-	if declared := p.declaredIn(s.Inner); declared != "" {
+	if declared := p.declaredIn(s.Inner); s.Kind == "ViewStmt" && declared != "" {
 		out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", s.Name).
-			WithDetail("It reads %s.", declared).WithHint("%s", hintFor(s)))
+			WithDetail("It reads %s.", declared).WithHint("%s", insteadOfView))
 	}
 	inner := p.inner(s, out)
 	if s.Kind == "ViewStmt" && s.Inner != nil {
 		refuseKeptSetConfig(s.Inner, out)
 	}
 	if len(inner.Virtual) > 0 {
-		out.refuse("makes-from-router-view", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported over a view or function of the router", s.Name).
-			WithDetail("No shard has them; the router puts its answer into each statement.").WithHint("Read them in each statement."))
-	}
-	if inner.Command == Execute {
-		p.refuseIfDeclared(out, s.Name+" … EXECUTE", "The prepared statement may read sharded or reference tables.", "Write the query itself, or create the table first and fill it with INSERT or COPY.")
-		out.Command, out.Prepared = Execute, inner.Prepared
+		out.refuse("makes-from-router-view", makesFromRouters(s))
 	}
 	if out.Refusal != nil {
 		return
@@ -414,16 +455,23 @@ func planMakeFrom(p *planner, s *facts.Statement, out *Statement) {
 			out.Pin = inner.Pin
 		}
 	}
+	if inner.Command == Execute {
+		if p.declared { // what was prepared may read anything
+			p.makeInSteps(s, out, own, inner.Route)
+			return
+		}
+		out.Command, out.Prepared = Execute, inner.Prepared
+	}
 	p.placeMade(s, out, own, inner.Route)
 }
 
-// hintFor says what can be done instead of making something from declared tables.
-func hintFor(s *facts.Statement) string {
-	if s.Kind == "ViewStmt" {
-		return "Write the query of the view itself into the statements."
-	}
-	return "Create the table first, and then fill it with what a SELECT gives, with INSERT … VALUES or COPY."
+func makesFromRouters(s *facts.Statement) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "%s is not supported over a view or function of the router", s.Name).
+		WithDetail("No shard has them; the router puts its answer into each statement.").WithHint("Read them in each statement.")
 }
+
+// insteadOfView says what can be done instead of making a view.
+const insteadOfView = "Write the query of the view itself into the statements."
 
 // declaredIn returns a sharded or reference table that a query names; empty if there is none.
 func (p *planner) declaredIn(s *facts.Statement) string {
@@ -451,6 +499,10 @@ func (p *planner) placeMade(s *facts.Statement, out *Statement, own, read Route)
 			return r.Shard
 		}
 		return p.Home
+	}
+	if s.Kind == "CreateTableAsStmt" && read.Level > OnShard {
+		p.makeInSteps(s, out, own, read)
+		return
 	}
 	if read.Level != Anywhere && place(own) != place(read) {
 		out.refuse("two-shards", pgerr.New(pgerr.FeatureNotSupported, "%s over tables on several shards is not supported yet", s.Name).

@@ -66,6 +66,8 @@ func (d *definition) onDeclared() {
 		return
 	}
 	switch d.s.Kind {
+	case "CreateStmt": // of a partition, which is where its table is
+		d.home = ""
 	case "CreateStatsStmt", "AlterObjectSchemaStmt": // it is where its table is, and the new schema's name is none of a thing
 		d.home = ""
 	}
@@ -98,6 +100,8 @@ func (d *definition) changeDeclared(r *resolved) {
 		d.alterDeclared(r)
 	case "RenameStmt":
 		d.renameDeclared(r)
+	case "CreateStmt":
+		d.hold(r)
 	case "DropStmt":
 		d.dropDeclared(r)
 	case "IndexStmt":
@@ -304,6 +308,10 @@ func (d *definition) dropDeclared(r *resolved) {
 	name := RelationName{r.table.Name().Schema, r.table.Name().Name}
 	switch d.s.Object.Type {
 	case "TABLE":
+		if r.relation != nil && r.relation.PartitionOf != nil {
+			d.hold(r)
+			return
+		}
 		d.out.Holds, d.out.DropsTables = append(d.out.Holds, name), append(d.out.DropsTables, name)
 	case "INDEX", "TRIGGER", "POLICY", "RULE":
 		if !d.s.Options.Concurrently {

@@ -98,7 +98,7 @@ func (x *proof) occur(s *source, r *resolved, index int, obstacle string) *occur
 	for _, name := range r.table.KeyColumns() {
 		o.key = append(o.key, s.named(name))
 	}
-	if r.Sampled && o.obstacle == "" {
+	if r.Sampled && !r.SampledEvenly && o.obstacle == "" {
 		o.obstacle = "TABLESAMPLE"
 	}
 	o.ids = s.idColumns(r)

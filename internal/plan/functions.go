@@ -48,7 +48,7 @@ var effects = effectsByName(map[effect]string{
 		pg_tablespace_size pg_is_in_recovery pg_current_wal_lsn pg_current_wal_insert_lsn pg_current_wal_flush_lsn
 		pg_last_wal_receive_lsn pg_last_wal_replay_lsn pg_blocking_pids pg_stat_get_activity pg_lock_status pg_cursor
 		pg_prepared_statement pg_prepared_xact pg_show_all_settings pg_timezone_names inet_server_addr`,
-	sameEverywhere: `now transaction_timestamp statement_timestamp clock_timestamp timeofday random random_normal gen_random_uuid
+	sameEverywhere: `pg_sleep pg_sleep_for pg_sleep_until now transaction_timestamp statement_timestamp clock_timestamp timeofday random random_normal gen_random_uuid
 		to_char to_date to_timestamp to_number date_part date_trunc date_bin extract age timezone timestamptz timestamp date time
 		make_timestamptz isfinite concat concat_ws format to_json to_jsonb json_build_object json_build_array jsonb_build_object
 		jsonb_build_array json_agg jsonb_agg json_object_agg jsonb_object_agg row_to_json array_to_json array_to_string
@@ -129,6 +129,9 @@ func (v *survey) calls(s *facts.Statement) {
 			v.function(name)
 		}
 		v.effect(c)
+		if v.p.Dumps {
+			v.dumpedDefinition(&c)
+		}
 		if len(c.Arguments) == 1 {
 			v.hidden(FunctionName{Schema: c.Schema, Name: c.Name, Kind: OfType})
 		}
@@ -245,7 +248,7 @@ func (v *survey) refuseOpaque(name FunctionName) {
 	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported while there are sharded tables", word, name.Name)
 	if name.Kind == OfFunction {
 		refusal = refusal.WithDetail("It may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
-			WithHint("Declare it IMMUTABLE if it reads no tables, or run its statements from the application.")
+			WithHint("Declare it IMMUTABLE if it reads no tables. If it uses only rows that are on one shard with those of the statement: SELECT cleave.shard_local_function(…). Else run its statements from the application.")
 	} else {
 		refusal = refusal.WithDetail("It runs a function that may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
 			WithHint("%s", immutableHint)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cleavedb/cleave/internal/compose"
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
@@ -20,7 +21,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the planner says into the 
 
 // TestPlans plans the statements of the golden files. A case is a text, a line of dashes and the plan; a blank line ends it.
 // Comments before the text say what it runs in: "-- map: empty", "-- path: other, public", "-- temporary: orders, x", "-- unsettled: CREATE
-// FUNCTION", "-- local function: public.f", "-- hint: east", "-- hinted key", "-- dropped: orders".
+// FUNCTION", "-- local function: public.f", "-- hint: east", "-- hinted key", "-- dropped: orders", "-- role: alice", "-- foreign encoding".
 func TestPlans(t *testing.T) {
 	files := must[[]string](t)(filepath.Glob("testdata/*.txt"))
 	if len(files) < 10 {
@@ -89,6 +90,10 @@ func contextOf(t testing.TB, text string, all map[string]*topology.Map) plan.Con
 			for _, name := range names {
 				c.Dropped = append(c.Dropped, topology.TableName{Schema: "public", Name: name})
 			}
+		case "-- foreign encoding":
+			c.ForeignEncoding = true
+		case "-- role":
+			c.Role = names[0]
 		case "-- hint":
 			c.HintShard = names[0]
 		case "-- hinted key":
@@ -113,7 +118,14 @@ func planOf(t testing.TB, text string, c plan.Context) (*plan.Plan, error) {
 	}
 	c.Literals = scan.Literals
 	relations, functions := plan.Wants(statements)
-	return plan.Make(text, statements, look(relations, functions, c.SearchPath), c), nil
+	known := look(relations, functions, c.SearchPath)
+	for {
+		relations, functions = plan.WantsBehind(text, statements, known, c)
+		if len(relations)+len(functions) == 0 {
+			return plan.Make(text, statements, known, c), nil
+		}
+		known = known.With(look(relations, functions, c.SearchPath))
+	}
 }
 
 func describe(t *testing.T, text string, all map[string]*topology.Map) string {
@@ -140,6 +152,35 @@ func describe(t *testing.T, text string, all map[string]*topology.Map) string {
 	return strings.Join(lines, "\n")
 }
 
+// describeComposition shows the steps of a statement.
+func describeComposition(c *compose.Composition) []string {
+	if c == nil {
+		return nil
+	}
+	var lines []string
+	for i, p := range c.Pulls {
+		if p.Own {
+			lines = append(lines, fmt.Sprintf("  pull %d: the router's view %s", i, p.Name))
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("  pull %d: %s", i, p.SQL))
+		if p.Why != "" {
+			lines = append(lines, "    because "+p.Why)
+		}
+	}
+	lines = append(lines, "  finish: "+c.Final.String())
+	if m := c.Merge; m != nil {
+		lines = append(lines, fmt.Sprintf("  or merged by %d keys", len(m.Keys)))
+	}
+	for _, u := range c.Unlike {
+		lines = append(lines, fmt.Sprintf("  unless c%d of pull %d is of type %d", u.Column, u.Pull, u.Types[0]))
+	}
+	if len(c.Shaping) > 0 {
+		lines = append(lines, fmt.Sprintf("  for these values of literals %d", c.Shaping))
+	}
+	return lines
+}
+
 func describeStatement(text string, s *plan.Statement) []string {
 	if s.Refusal != nil {
 		lines := []string{fmt.Sprintf("%s refused by %s: %s %s", s.Name, s.Rule, s.Refusal.Code, s.Refusal.Message)}
@@ -155,6 +196,10 @@ func describeStatement(text string, s *plan.Statement) []string {
 	lines = append(lines, describeKeys(s.Route)...)
 	if s.Command != plan.Pass {
 		lines = append(lines, "  command: "+commands[s.Command]+describeTransaction(s.Transaction))
+	}
+	lines = append(lines, describeComposition(s.Composition)...)
+	for _, view := range s.Unfolds {
+		lines = append(lines, "  takes apart: "+view.Quoted())
 	}
 	for _, setting := range s.Settings {
 		lines = append(lines, "  setting: "+describeSetting(setting))
@@ -184,7 +229,7 @@ func describeStatement(text string, s *plan.Statement) []string {
 	for _, dropped := range s.DropsTables {
 		lines = append(lines, "  drops: "+dropped.Schema+"."+dropped.Name)
 	}
-	if s.Load != nil {
+	if s.Load != nil && !s.Load.Query {
 		lines = append(lines, "  data: "+strings.Join(s.Load.Columns, ", "))
 		if s.Load.Made {
 			lines = append(lines, "  keys are made")
@@ -202,7 +247,7 @@ var commands = []string{
 }
 
 func describeRoute(r plan.Route) string {
-	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "several " + r.Keyspace, "everywhere", "any owner of " + r.Keyspace}[r.Level]
+	level := []string{"home", "anywhere", "on shard " + r.Shard, "keyed " + r.Keyspace, "several " + r.Keyspace, "in steps", "everywhere", "any owner of " + r.Keyspace}[r.Level]
 	if r.Level == plan.Several || r.Level == plan.Everywhere || r.Parts == plan.Copies {
 		level += []string{" whole", " in parts", " by row", " copies", " kept", " by line"}[r.Parts]
 	}
@@ -213,7 +258,7 @@ func flags(s *plan.Statement) string {
 	var set []string
 	for name, on := range map[string]bool{
 		"reads": s.Reads, "schema": s.Schema, "taints": s.Taints, "rows": s.Rows, "copy": s.Copy, "no block": s.NoBlock,
-		"cursor": s.Cursor, "needs session": s.NeedsSession, "numbers untold": !s.TellsNumbers && s.Command == plan.Pass && s.Route.Level == plan.AnyOwner,
+		"cursor": s.Cursor != nil, "needs session": s.NeedsSession, "numbers untold": !s.TellsNumbers && s.Command == plan.Pass && s.Route.Level == plan.AnyOwner,
 	} {
 		if on {
 			set = append(set, name)

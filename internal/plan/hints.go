@@ -17,7 +17,7 @@ func (p *planner) obeyHint(out *Statement) {
 		case Home:
 		case OnShard:
 			where = "It runs on shard " + out.Route.Shard + "."
-		case Everywhere, Several:
+		case Everywhere, Several, Composed:
 			where = "It runs on several shards."
 		case Anywhere, Keyed, AnyOwner:
 			where = "It runs where its keys are."

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/cleavedb/cleave/internal/compose"
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
 )
@@ -23,7 +24,7 @@ func init() { // the rules call each other through this table
 		"AlterSystemStmt": planHome,
 
 		"LockStmt": planUpkeep, "TruncateStmt": planUpkeep, "VacuumStmt": planUpkeep, "ClusterStmt": planUpkeep,
-		"ReindexStmt": planUpkeep, "RefreshMatViewStmt": planUpkeep,
+		"ReindexStmt": planUpkeep, "RefreshMatViewStmt": planRefresh,
 
 		"CreateTableAsStmt": planMakeFrom, "ViewStmt": planMakeFrom,
 
@@ -65,13 +66,31 @@ func planHome(p *planner, s *facts.Statement, out *Statement) {
 // planExplain plans EXPLAIN: where its statement would run.
 func planExplain(p *planner, s *facts.Statement, out *Statement) {
 	inner := p.inner(s, out)
+	if out.Rule == explainMakes && !s.Options.Runs && s.Inner.Inner != nil && s.Inner.Inner.Kind == "SelectStmt" { // its plan is that of the query
+		query := *s
+		query.Inner = s.Inner.Inner
+		out.Rule, out.Refusal = "", nil
+		inner = p.inner(&query, out)
+	}
 	*out = inner
 	out.Name, out.Start, out.End, out.Rows = s.Name, s.Start, s.End, true
-	out.Explains = s.Options.Format == "" || s.Options.Format == "text"
+	out.Explains, out.Declares = s.Options.Format == "" || s.Options.Format == "text", nil
+	if !out.Explains {
+		out.explainWhole()
+	}
 	if s.Options.Runs || out.Command == Execute {
 		return
 	}
 	out.Reads, out.Schema, out.Pin, out.Taints, out.mayDefine, out.Creates, out.NoBlock = true, false, "", false, false, nil, false
+}
+
+// explainWhole sees to it that a plan in another format than text is one shard's: what the router would add are lines.
+func (s *Statement) explainWhole() {
+	s.Composition = nil
+	if s.Route.Level == Composed {
+		s.refuse("explain-format", pgerr.New(pgerr.FeatureNotSupported, "EXPLAIN of a statement that is answered in steps is supported in text format only").
+			WithDetail("Its plan is put together by the router from those of its steps.").WithHint("Leave FORMAT out."))
+	}
 }
 
 // inner plans the statement inside of another one. Its refusal becomes the outer one's.
@@ -92,19 +111,25 @@ func (p *planner) inner(s *facts.Statement, out *Statement) Statement {
 	return inner
 }
 
-// planDeclare plans DECLARE: a cursor is where its query runs.
+// planDeclare plans DECLARE: a cursor is where its query runs, and if that is on several shards the session has it.
 func planDeclare(p *planner, s *facts.Statement, out *Statement) {
 	inner := p.inner(s, out)
 	*out = inner
 	out.Name, out.Start, out.End, out.Rows, out.Reads = s.Name, s.Start, s.End, false, false
-	out.keepWhole("a cursor")
-	if s.Options.Hold {
+	if r := &out.Route; r.Level > Composed || r.Level == Several && r.Parts != Whole && r.Parts != Same {
+		out.keepWhole("a cursor")
+	}
+	cursor := s.Cursor
+	cursor.NoScroll = cursor.NoScroll || !cursor.Scroll && s.Inner != nil && s.Inner.Locks // as in PostgreSQL
+	out.Declares = &cursor
+	if cursor.Hold {
 		out.Pin = pinHold
 	}
 }
 
 // keepWhole sees to it that what cannot be put together from parts runs on one shard.
 func (s *Statement) keepWhole(what string) {
+	s.Composition = nil
 	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s over several shards is not supported yet", what).
 		WithDetail("Its rows would have to be put together from several shards.").WithHint("Bind the key to the values of one shard.")
 	switch {
@@ -116,10 +141,16 @@ func (s *Statement) keepWhole(what string) {
 	}
 }
 
-// planCursor plans FETCH, MOVE and CLOSE.
-func planCursor(_ *planner, s *facts.Statement, out *Statement) {
-	out.Cursor, out.Route = true, Route{Level: Anywhere, Why: "where the cursor is"}
-	out.Rows = s.Kind == "FetchStmt" && !s.Options.Move
+// planCursor plans FETCH, MOVE and CLOSE. How far FETCH and MOVE go is a literal.
+func planCursor(p *planner, s *facts.Statement, out *Statement) {
+	cursor := s.Cursor
+	out.Cursor, out.Route = &cursor, Route{Level: Anywhere, Why: "where the cursor is"}
+	out.Rows = s.Kind == "FetchStmt" && !cursor.Move
+	for i, l := range p.Literals {
+		if s.Start <= l.Start && l.End <= s.End {
+			p.plan.shapedBy([]int{i})
+		}
+	}
 }
 
 // planOpaque plans CALL and DO, of which nobody knows what they do.
@@ -174,14 +205,25 @@ func planCopy(p *planner, s *facts.Statement, out *Statement) {
 		inner := p.inner(s, out)
 		*out = inner
 		out.Name, out.Start, out.End = s.Name, s.Start, s.End
-		out.keepWhole("COPY")
+		out.copyQuery(s)
 	} else {
 		p.copyTable(s, out)
 	}
 	out.Rows, out.Copy = false, s.Options.Client
 	out.Binary = slices.ContainsFunc(s.Load.Options, func(o facts.LoadOption) bool { return o.Name == "format" && o.Value == "binary" })
-	if !s.Options.Client && out.Refusal == nil && out.Load == nil {
+	if !s.Options.Client && out.Refusal == nil {
 		out.copyFile(p.Home)
+	}
+}
+
+// copyQuery sees to it that of a query whose rows are copied, several shards copy each their own, or the session has them copied where it is finished.
+func (s *Statement) copyQuery(f *facts.Statement) {
+	switch r := &s.Route; {
+	case s.Composition != nil && s.Composition.Kind != compose.Reads, r.Level > Composed, r.Level == Several && r.Parts != Whole && r.Parts != Same:
+		s.keepWhole("COPY")
+	}
+	if f.Options.Client {
+		s.Load = &Load{Query: true, Options: loadOptions(f)}
 	}
 }
 

@@ -1,8 +1,15 @@
 package plan
 
+import "github.com/cleavedb/cleave/internal/sqltext"
+
 // RelationName is the name of a table, view, sequence or index as a statement writes it. Schema is empty where the
 // search path decides.
 type RelationName struct{ Schema, Name string }
+
+// Quoted is the name as SQL writes it.
+func (n RelationName) Quoted() string {
+	return sqltext.QuoteIdentifier(n.Schema) + "." + sqltext.QuoteIdentifier(n.Name)
+}
 
 // FunctionName is the name, as a statement writes it, of a function or procedure, or of something that runs functions. Schema
 // is empty where the search path decides.
@@ -51,8 +58,12 @@ type Relation struct {
 	System bool
 	// Columns in order, without dropped ones and without system columns.
 	Columns []Column
+	// PartitionOf is the table that it is a partition of, at any level; nil if it is none.
+	PartitionOf *RelationName
+	// Inherits: it has parents or children in an inheritance tree, not as a partition.
+	Inherits bool
 	// ReachesDeclared: it is not declared itself, but whoever uses it reads or writes a sharded or reference table by it: a
-	// view, a rule, a parent or a child in an inheritance or partition tree, an index of such a table.
+	// view, a rule, a parent or a child in an inheritance tree, a parent of partitions, an index of such a table.
 	ReachesDeclared bool
 	// Reaches is one of the tables that it reaches, schema.name, for messages.
 	Reaches string
@@ -64,10 +75,25 @@ type Relation struct {
 	WritesRun string
 	// ReadsRun is a function that runs when rows of a declared table are read, in a policy, and may reach sharded tables. Empty if none does.
 	ReadsRun string
+	// RowSecurity: policies say which of its rows a role sees.
+	RowSecurity bool
+	// View is what a view shows; nil if it is none, or PostgreSQL's own.
+	View *View
 	// VaryingTrigger is a function that a trigger of users' runs, and that need not do the same everywhere; empty if there is none.
 	VaryingTrigger string
 	// HasRules: it has rewrite rules, other than the one that makes a view a view. HasTriggers: it has triggers of users'.
 	HasRules, HasTriggers bool
+}
+
+// View is what a view of users' shows.
+type View struct {
+	// SQL is its query, as PostgreSQL writes it for who has no other schema than pg_catalog in the search path. Its columns have the view's names.
+	SQL string
+	// Owner is the role by whose rights its query runs, unless Invoker: by those of who reads it.
+	Owner   string
+	Invoker bool
+	// Everywhere: every shard has it, because every shard has all tables that it reads.
+	Everywhere bool
 }
 
 // Column is one column of a relation.

@@ -51,11 +51,15 @@ func (v *survey) copiedTypes(r *resolved) []uint32 {
 
 // loadOf is what COPY says of its data.
 func (v *survey) loadOf(r *resolved) *Load {
-	load := &Load{Relation: r.relation.Name, Columns: v.copiedColumns(r)}
-	for _, o := range v.s.Load.Options {
-		load.Options = append(load.Options, LoadOption{o.Name, o.Value, o.List, o.Star, o.Bare})
+	return &Load{Relation: r.relation.Name, Columns: v.copiedColumns(r), Options: loadOptions(v.s)}
+}
+
+// loadOptions are those of a COPY.
+func loadOptions(s *facts.Statement) (options []LoadOption) {
+	for _, o := range s.Load.Options {
+		options = append(options, LoadOption{o.Name, o.Value, o.List, o.Star, o.Bare})
 	}
-	return load
+	return options
 }
 
 // wrongColumns is what PostgreSQL finds wrong with COPY's list of columns, nil if nothing is.

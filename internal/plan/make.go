@@ -38,6 +38,12 @@ type Context struct {
 	// HintKey: it says that statements without a key are meant for the shard of a key that it has set.
 	HintShard string
 	HintKey   bool
+	// Alone: what no shard can run alone is refused rather than taken apart.
+	Alone bool
+	// ForeignEncoding: the client's texts are in another encoding than UTF8, and so are those that shards get.
+	ForeignEncoding bool
+	// Role is the client's, by whose rights statements run.
+	Role string
 	// Map is the shard map.
 	Map *topology.Map
 	// Home is the name of the home shard.
@@ -62,7 +68,7 @@ type wants struct {
 
 func (w *wants) add(s *facts.Statement) {
 	for _, t := range s.Tables {
-		if t.Role != facts.Created {
+		if t.Role != facts.Created || s.Kind == "ViewStmt" { // a view may be replaced
 			w.relation(RelationName{t.Schema, t.Name})
 		}
 	}
@@ -117,6 +123,8 @@ type planner struct {
 	text  string
 	known *Known
 	plan  Plan
+	// start and end are the bytes of the statement at hand, whatever is inside of it.
+	start, end int
 
 	// sharded: there are sharded tables; declared: there are sharded or reference tables. Both somewhere in the cluster.
 	sharded, declared bool
@@ -133,10 +141,13 @@ type planner struct {
 	// inside: the statement at hand stands in another one, so it may run later, or not at all; around is the kind of that one.
 	inside bool
 	around facts.Kind
+	// unfolded is the text at hand, if it has the queries of views in it; standing are views of which it was found out whether they can be pulled.
+	unfolded *unfolded
+	standing map[RelationName]bool
 }
 
 func newPlanner(text string, known *Known, c Context) *planner {
-	p := &planner{Context: c, text: text, known: known, made: map[string]bool{}, gone: map[string]goneRelation{}}
+	p := &planner{Context: c, text: text, known: known, made: map[string]bool{}, gone: map[string]goneRelation{}, standing: map[RelationName]bool{}}
 	p.uescape = strings.Contains(strings.ToUpper(text), "UESCAPE")
 	if p.known == nil {
 		p.known = &Known{}
@@ -157,7 +168,13 @@ func newPlanner(text string, known *Known, c Context) *planner {
 // statement plans one statement.
 func (p *planner) statement(s *facts.Statement) Statement {
 	out := Statement{Name: s.Name, Start: s.Start, End: s.End}
-	p.decide(s, &out)
+	p.start, p.end = s.Start, s.End
+	behind := p.unfold(s, (*resolved).isRead)
+	if behind != nil {
+		p.decideUnfolded(s, behind, &out)
+	} else {
+		p.decide(s, &out)
+	}
 	p.obeyHint(&out)
 	p.keepDropped(s, &out)
 	if s.ByLiteral || len(out.Virtual) > 0 {
@@ -167,6 +184,9 @@ func (p *planner) statement(s *facts.Statement) Statement {
 		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule}
 	}
 	out.Uses = p.uses(s, nil)
+	if behind != nil {
+		out.Uses = p.usesUnfolded(behind, out.Uses)
+	}
 	p.remember(s, &out)
 	return out
 }

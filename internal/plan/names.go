@@ -176,6 +176,9 @@ func (p *planner) classify(r *resolved, schema string) {
 		name = r.relation.Name
 	}
 	r.table = p.Map.Table(schema, name)
+	if r.relation != nil && r.relation.PartitionOf != nil {
+		r.table = p.Map.Table(r.relation.PartitionOf.Schema, r.relation.PartitionOf.Name)
+	}
 	place, keyspace := p.Map.LocateSchema(schema)
 	switch {
 	case isSystemSchema(schema):

@@ -145,7 +145,7 @@ func (v *survey) takes() {
 
 // tellsOf says it of one table that is written.
 func (v *survey) tellsOf(r *resolved) bool {
-	if r.relation == nil || r.relation.HasRules || r.relation.HasTriggers || r.relation.Kind == 'v' {
+	if r.relation == nil || r.relation.HasRules || r.relation.HasTriggers || r.relation.Kind == 'v' || r.relation.PartitionOf != nil { // the trigger that tells is the whole table's
 		return false
 	}
 	for i := range r.relation.Columns {

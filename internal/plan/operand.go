@@ -100,28 +100,12 @@ func (p *planner) literalAt(start int) (index int, negative, found bool) {
 		if index >= len(p.Literals) || start < 0 || start >= len(p.text) {
 			return 0, false, false
 		}
-		if !isMinus(p.text[start:p.Literals[index].Start]) {
+		if !sqltext.IsMinus(p.text[start:p.Literals[index].Start]) {
 			return 0, false, false
 		}
 		negative = true
 	}
 	return index, negative, p.isWhole(p.Literals[index].Kind)
-}
-
-// isMinus says whether a piece of text is one minus, with nothing else than parentheses, blanks and comments around it.
-func isMinus(between string) bool {
-	minuses := 0
-	scanner := sqltext.NewScanner([]byte(between), true)
-	for token, more := scanner.Next(); more; token, more = scanner.Next() {
-		switch between[token.Start:token.End] {
-		case "-":
-			minuses++
-		case "(":
-		default:
-			return false
-		}
-	}
-	return minuses == 1 && scanner.Err() == nil
 }
 
 // isWhole says whether a literal's own text tells its value. A string with Unicode escapes may have its escape character behind

@@ -2,7 +2,7 @@ package plan
 
 // isPlain says whether a session that has run the statement need not think about it any more.
 func (s *Statement) isPlain() bool {
-	return s.Command == Pass && s.Pin == "" && !s.Taints && !s.Schema && !s.NeedsSession && !s.Cursor &&
+	return s.Command == Pass && s.Pin == "" && !s.Taints && !s.Schema && !s.NeedsSession && s.Cursor == nil &&
 		len(s.Settings) == 0 && len(s.Creates) == 0 && len(s.Drops) == 0 && len(s.Virtual)+len(s.Numbers) == 0 && len(s.Route.Numbers) == 0
 }
 

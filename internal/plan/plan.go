@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/compose"
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/placement/key"
@@ -14,6 +17,18 @@ type Plan struct {
 	// Uncacheable: something in it comes from the value of a literal, so it is right for this text alone and not for others
 	// that differ in literals only.
 	Uncacheable bool
+	// Shaping are the numbers of literals on whose values it depends, in order: it is right for texts that have the same there.
+	Shaping []int
+}
+
+// shapedBy notes literals on whose values the plan depends.
+func (p *Plan) shapedBy(literals []int) {
+	for _, l := range literals {
+		if !slices.Contains(p.Shaping, l) {
+			p.Shaping = append(p.Shaping, l)
+		}
+	}
+	slices.Sort(p.Shaping)
 }
 
 // Statement is how one statement runs.
@@ -40,8 +55,12 @@ type Statement struct {
 	Schema bool
 	// Pin is why the backend must stay with the session after the transaction; empty if it need not.
 	Pin Pin
-	// Cursor: it concerns a cursor, so it belongs to the backend that has it: the transaction's, or the pinned one.
-	Cursor bool
+	// Cursor is set for FETCH, MOVE and CLOSE: it belongs to who has the cursor, the transaction's backend, the pinned one, or the session itself.
+	Cursor *facts.Cursor
+	// Declares is the cursor that it declares. If its query needs several shards, the session runs that and has the cursor.
+	Declares *facts.Cursor
+	// CurrentOf is the cursor at whose row it writes; empty if it says none.
+	CurrentOf string
 	// NeedsSession: its answer is kept in a backend's session, as currval's is, so it runs only where the client owns one.
 	NeedsSession bool
 	// Taints: it may leave something behind in the backend's session that nobody tracks, such as a setting that a function made.
@@ -73,7 +92,7 @@ type Statement struct {
 	HoldRight string
 	// Alters are the declared tables that a definition is about, those of its indexes and triggers included.
 	Alters []RelationName
-	// Load is set for a COPY of a sharded table, and for one from the client to a reference table.
+	// Load is set for a COPY of a sharded table or of a query, and for one from the client to a reference table.
 	Load *Load
 	// NoBlock: PostgreSQL runs it outside a transaction block only.
 	NoBlock bool
@@ -95,6 +114,17 @@ type Statement struct {
 	// last. TakesLast: there is no other one from which it may have taken the last.
 	Takes     []string
 	TakesLast bool
+	// Composition is how the statement is answered in steps if no shard can answer it alone; nil if it is not. Pulls are queries of their own, which
+	// are planned when they run.
+	Composition *compose.Composition
+	// Unfolds are views that it names, and whose tables are read then rather than the views: the client's role needs the right to read them all the same.
+	Unfolds []RelationName
+	// Target is the table that it writes to then.
+	Target RelationName
+	// InsertedKey is, if rows of a query are inserted where they belong, the key of the table.
+	InsertedKey []KeyPart
+	// Makes is what it makes of rows that the home shard alone does not have; nil if it does no such thing. It is answered in steps then.
+	Makes *Made
 	// Virtual are the places in the text where a view or function of the router stands: cleave.shards, cleave.shard_of(…).
 	// The router puts its answer there before a shard sees the text.
 	Virtual []Virtual
@@ -186,6 +216,8 @@ type Virtual struct {
 
 // Load is what a COPY says of its data.
 type Load struct {
+	// Query: the data are the rows of a query, which go to the client. Of these, only the options are told.
+	Query bool
 	// Relation is the table's name without its schema.
 	Relation string
 	// Columns are those of the data.
@@ -234,6 +266,8 @@ const (
 	// Several: several keys, or bounds, say which shards, or all have a part. If that comes to one shard, it runs the statement
 	// as it is; else [Route.Parts] says how it is divided.
 	Several
+	// Composed: it is answered in steps, by [Statement.Composition], unless all that these pull is on one shard, which then answers alone.
+	Composed
 	// Everywhere: every shard must run it, in one transaction.
 	Everywhere
 	// AnyOwner: any shard that owns something of the keyspace, but only one: it makes the keys of the rows that are stored, and makes

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/facts"
@@ -38,7 +39,11 @@ func planQuery(p *planner, s *facts.Statement, out *Statement) {
 	v := p.survey(s, out)
 	v.s = v.withDefaults()
 	v.route()
+	v.compose()
 	out.Rows = s.Query.Returns
+	if s.AtCursor {
+		out.CurrentOf = s.Cursor.Name
+	}
 	out.Taints, out.mayDefine = v.taints, v.mayDefine
 	out.Reads = s.Query.Command == facts.Select && !v.changes && !s.Locks
 	out.TellsNumbers = v.tells()
@@ -71,13 +76,11 @@ func (p *planner) survey(s *facts.Statement, out *Statement) *survey {
 }
 
 // makes says whether the statement makes a relation: SELECT INTO.
-func (v *survey) makes() bool {
-	for i := range v.tables {
-		if v.tables[i].Role == facts.Created {
-			return true
-		}
-	}
-	return false
+func (v *survey) makes() bool { return v.made() >= 0 }
+
+// made is the place of the relation that it makes; below 0 if it makes none.
+func (v *survey) made() int {
+	return slices.IndexFunc(v.tables, func(r resolved) bool { return r.Role == facts.Created })
 }
 
 func (v *survey) needsHome(why string) {
@@ -222,8 +225,7 @@ func (v *survey) route() {
 	case v.referenceWritten != "" && v.p.Map.ShardCount() > 1:
 		v.routeCopies()
 	case v.makes() && (len(v.sharded) > 0 || v.referenceRead != ""):
-		v.out.refuse("makes-from-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet over a sharded or reference table", v.s.Name).
-			WithDetail("The new table would be on one shard, and what it is made from is on several.").WithHint("%s", hintFor(v.s)))
+		v.makeInto(&v.tables[v.made()])
 	case v.p.HintShard != "":
 		v.out.Route = Route{Level: OnShard, Shard: v.p.HintShard, Hinted: true, Why: "the client's hint"}
 	case len(v.sharded) > 0:

@@ -155,6 +155,16 @@ func (v *survey) dumpedSequence(r *resolved) {
 	}
 }
 
+// ViewDefinition stands for the name of PostgreSQL's function that tells the query of a view, in a dump.
+const ViewDefinition = "definition of a view"
+
+// dumpedDefinition has the query of a materialised view told as the client wrote it, whatever the router has made of it.
+func (v *survey) dumpedDefinition(c *facts.Call) {
+	if open := v.p.opening(c); c.Name == "pg_get_viewdef" && len(c.Arguments) == 1 && open > 0 && v.p.isSystem(*c) {
+		v.out.Virtual = append(v.out.Virtual, Virtual{Name: ViewDefinition, Start: c.Start, End: open, Aliased: true})
+	}
+}
+
 // withoutOwn has a catalogue read without what is the router's own.
 func (v *survey) withoutOwn(r *resolved) {
 	if slices.Contains(ownIn, r.Name) && r.WideEnd > r.WideStart && !r.Written && !r.Locked && !r.Command {

@@ -19,6 +19,9 @@ func TestTextsStayRightWithTheRoutersAnswers(t *testing.T) {
 		"(table cleave.routers) union table cleave.shards order by 1 limit 1", "select * from (table cleave.routers) x",
 	}
 	for _, text := range append(texts(t), forms...) {
+		if !strings.Contains(strings.ToLower(text), "cleave") {
+			continue
+		}
 		p, err := planOf(t, text, contextOf(t, text, all))
 		if err != nil {
 			continue

@@ -124,6 +124,14 @@ func numbered(name, sequence string) plan.Column {
 	return plan.Column{Name: name, TypeOID: int8, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true, Sequence: sequence, Counts: true}
 }
 
+// view is one over declared tables.
+func view(name, sql string, everywhere bool, columns ...plan.Column) plan.Relation {
+	return plan.Relation{
+		Schema: "public", Name: name, Kind: 'v', ReachesDeclared: true, Reaches: "public.orders", Columns: columns,
+		View: &plan.View{SQL: sql, Owner: "alice", Everywhere: everywhere},
+	}
+}
+
 // relations are those of the home shard.
 var relations = []plan.Relation{
 	{Schema: "public", Name: "orders", Kind: 'r', Columns: []plan.Column{column("id", int8), key("user_id", int8), column("note", text), column("made", timestamptz)}},
@@ -135,6 +143,8 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "desks", Kind: 'r', Columns: []plan.Column{column("note", text), fixed("place", int4, "1"), fixed("region", text, "north")}},
 	{Schema: "public", Name: "people", Kind: 'r', Columns: []plan.Column{numbered("id", "public.people_id_seq"), column("name", text)}},
 	{Schema: "public", Name: "visits", Kind: 'p', Columns: []plan.Column{{Name: "region", TypeOID: varchar, TypeMod: 14, NotNull: true}, key("place", int4), column("n", int8)}},
+	{Schema: "public", Name: "visits_north", Kind: 'r', PartitionOf: &plan.RelationName{Schema: "public", Name: "visits"},
+		Columns: []plan.Column{{Name: "region", TypeOID: varchar, TypeMod: 14, NotNull: true}, key("place", int4), column("n", int8)}},
 	{Schema: "public", Name: "users", Kind: 'r', Columns: []plan.Column{key("id", int4), column("name", text), column("boss", int8)}},
 	{Schema: "public", Name: "spots", Kind: 'r', Columns: []plan.Column{key("region", text), key("place", int4), column("title", text)}},
 	{Schema: "public", Name: "readings", Kind: 'r', Columns: []plan.Column{key("sensor", int8), column("v", int8)}},
@@ -146,7 +156,7 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "beats", Kind: 'r', Columns: []plan.Column{key("at", timestamptz), column("n", int8)}},
 	{Schema: "public", Name: "Odd Name", Kind: 'r', Columns: []plan.Column{key("User", int8), column("user", text)}},
 	{Schema: "public", Name: "ruled", Kind: 'r', HasRules: true, Columns: []plan.Column{key("user_id", int8)}},
-	{Schema: "sales", Name: "ledger", Kind: 'r', Columns: []plan.Column{key("user_id", int8), column("amount", int8)}},
+	{Schema: "sales", Name: "ledger", Kind: 'r', RowSecurity: true, Columns: []plan.Column{key("user_id", int8), column("amount", int8)}},
 	{Schema: "public", Name: "countries", Kind: 'r', Columns: []plan.Column{column("code", text), column("name", text), column("user_id", int8)}},
 	{Schema: "public", Name: "rates", Kind: 'r', Columns: []plan.Column{column("code", text), column("rate", int8)}},
 	{Schema: "public", Name: "jobs", Kind: 'r', Columns: []plan.Column{column("id", int8)}},
@@ -154,7 +164,30 @@ var relations = []plan.Relation{
 	{Schema: "other", Name: "orders_view", Kind: 'r', Columns: []plan.Column{column("id", int8)}},
 	{Schema: "other", Name: "plain", Kind: 'r', Columns: []plan.Column{column("id", int8)}},
 	{Schema: "public", Name: "notes_view", Kind: 'v', Columns: []plan.Column{column("id", int8)}},
+	{Schema: "public", Name: "stored", Kind: 'm', Columns: []plan.Column{column("id", int8)}},
 	{Schema: "public", Name: "orders_view", Kind: 'v', ReachesDeclared: true, Reaches: "public.orders", Columns: []plan.Column{column("id", int8)}},
+	view("big_orders", "SELECT orders.id, orders.user_id, orders.note FROM public.orders WHERE (orders.id > 10)", true, column("id", int8), column("user_id", int8), column("note", text)),
+	view("own_orders", "SELECT o.id AS number, o.user_id AS owner, u.name FROM (public.orders o JOIN public.users u ON ((u.id = o.user_id)))", true, column("number", int8), column("owner", int8), column("name", text)),
+	view("order_counts", "SELECT orders.user_id, count(*) AS n FROM public.orders GROUP BY orders.user_id", true, column("user_id", int8), column("n", int8)),
+	view("note_counts", "SELECT orders.note, count(*) AS n FROM public.orders WHERE (orders.id > 10) GROUP BY orders.note", true, column("note", text), column("n", int8)),
+	view("over_big", "SELECT big_orders.id, big_orders.user_id AS who FROM public.big_orders WHERE (big_orders.note <> 'x'::text)", true, column("id", int8), column("who", int8)),
+	view("last_orders", "SELECT orders.id, orders.user_id FROM public.orders ORDER BY orders.id DESC LIMIT 3", true, column("id", int8), column("user_id", int8)),
+	view("both_kinds", "SELECT orders.user_id, 'o'::text AS kind FROM public.orders UNION ALL SELECT items.user_id, 'i'::text AS kind FROM public.items", true, column("user_id", int8), column("kind", text)),
+	view("ranked", "SELECT orders.id, orders.user_id, rank() OVER (PARTITION BY orders.note ORDER BY orders.id) AS place FROM public.orders", true,
+		column("id", int8), column("user_id", int8), column("place", int8)),
+	view("noted_orders", "SELECT o.id, o.user_id, n.body FROM (public.orders o JOIN public.notes n ON ((n.id = o.id)))", false, column("id", int8), column("user_id", int8), column("body", text)),
+	view("noted_countries", "SELECT c.code, n.body FROM (public.countries c JOIN public.notes n ON ((n.id = c.user_id)))", false, column("code", text), column("body", text)),
+	view("lands", "SELECT countries.code FROM public.countries", true, column("code", text)),
+	view("amounts", "SELECT ledger.amount, count(*) AS n FROM sales.ledger GROUP BY ledger.amount", true, column("amount", int8), column("n", int8)),
+	view("ledgers", "SELECT ledger.user_id, ledger.amount FROM sales.ledger", true, column("user_id", int8), column("amount", int8)),
+	view("late_orders", "SELECT orders.id, orders.user_id FROM public.orders WHERE (orders.made < now())", true, column("id", int8), column("user_id", int8)),
+	view("all_orders", "SELECT orders.id, orders.user_id, orders.note, orders.made FROM public.orders", true, column("id", int8), column("user_id", int8), column("note", text), column("made", timestamptz)),
+	view("keyless", "SELECT orders.id, orders.note FROM public.orders", true, column("id", int8), column("note", text)),
+	view("swapped", "SELECT orders.user_id AS id, orders.id AS user_id FROM public.orders", true, column("id", int8), column("user_id", int8)),
+	view("strange", "SELECT orders.id, orders.user_id FROM public.orders WHERE (orders.id OPERATOR(public.====) 5)", true, column("id", int8), column("user_id", int8)),
+	view("accents", "SELECT orders.note, count(*) AS n FROM public.orders WHERE (orders.note <> 'é'::text) GROUP BY orders.note", true, column("note", text), column("n", int8)),
+	view("classed", "SELECT o.user_id, c.relname FROM (public.orders o JOIN pg_class c ON ((c.oid = o.id)))", true, column("user_id", int8), column("relname", text)),
+	view("lower_counts", "SELECT lower(orders.note) AS note, count(*) AS n FROM public.orders GROUP BY (lower(orders.note))", true, column("note", text), column("n", int8)),
 	{Schema: "public", Name: "orders_user_id_idx", Kind: 'i', ReachesDeclared: true, Reaches: "public.orders"},
 	{Schema: "public", Name: "notes_seq", Kind: 'S'},
 	{Schema: "public", Name: "parcels_id_seq", Kind: 'S', Serves: []plan.RelationName{{Schema: "public", Name: "notes"}, {Schema: "public", Name: "parcels"}}},
@@ -256,6 +289,7 @@ func look(wantedRelations []plan.RelationName, wantedFunctions []plan.FunctionNa
 		known.Relations[name] = relationNamed(name, path)
 	}
 	for _, name := range wantedFunctions {
+		known.Functions[name] = nil
 		if name.Kind != plan.OfFunction {
 			known.Functions[name] = lookBehind(name, path)
 			continue

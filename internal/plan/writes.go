@@ -244,7 +244,9 @@ func insertedAt(columns []string, r *resolved, name string) int {
 // a match, else by an inner one.
 func (x *proof) merge(b *block, at place) {
 	f, m := b.f, b.f.Merged
-	keeps := slices.ContainsFunc(m.When, func(w facts.When) bool { return w.Match == facts.NotMatchedByTarget })
+	keeps := slices.ContainsFunc(m.When, func(w facts.When) bool { // a condition may fail, and must not be computed for a row that another shard has a match for
+		return w.Match == facts.NotMatchedByTarget && (w.Command != facts.Select || w.Conditional)
+	})
 	x.unknownMerge = x.unknownMerge || slices.ContainsFunc(m.When, func(w facts.When) bool { return w.Match != facts.Matched && w.Match != facts.NotMatchedByTarget })
 	beside, own := at, at.obstacle
 	switch {

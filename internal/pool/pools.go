@@ -109,6 +109,17 @@ func (p *Pools) Acquire(ctx context.Context, shard int, id *Identity, affinity u
 	return s.await(ctx, w)
 }
 
+// HasRoom says whether a shard has a backend to lend at once, or may open one: who holds one already had better not wait for another.
+func (p *Pools) HasRoom(shard int) bool {
+	s := p.shard(shard)
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queue.length == 0 && s.counts[lent]+s.counts[closing]+s.logins < s.limit()
+}
+
 func (p *Pools) shard(number int) *shardPool {
 	table := *p.table.Load()
 	if number < 0 || number >= len(table) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/wire"
 )
@@ -221,16 +222,19 @@ func serveStub(conn net.Conn) {
 func answerStub(out []byte, kind byte, body []byte, status *byte) []byte {
 	switch kind {
 	case wire.MsgQuery:
-		switch text := string(body[:min(len(body), 5)]); text {
-		case "BEGIN":
+		isHello := len(body) > 100
+		switch text := string(body[:min(len(body), 5)]); {
+		case text == "BEGIN" && !isHello:
 			*status = statusOpen
 			out = wire.AppendCommandComplete(out, "BEGIN")
-		case "SET \"", "RESET":
+		case text == "SET \"", text == "RESET":
 			out = wire.AppendCommandComplete(out, "SET")
 		default:
 			out = append(out, stubRows...)
-			if len(body) > 100 { // hello
-				out = wire.AppendDataRow(out, [][]byte{[]byte("public"), []byte("postgres"), []byte("150000"), []byte("100"), []byte("3"), []byte("1"), []byte("f"), []byte("7"), []byte("1"), []byte("1")})
+			if isHello {
+				greeting := make([][]byte, shard.GreetingColumns)
+				copy(greeting, [][]byte{[]byte("public"), []byte("postgres"), []byte("150000"), []byte("100"), []byte("3"), []byte("1"), []byte("f"), []byte("7"), []byte("1"), []byte("1")})
+				out = wire.AppendDataRow(out, greeting)
 			} else {
 				out = append(out, stubRow...)
 			}

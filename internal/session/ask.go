@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"time"
@@ -19,6 +20,8 @@ type answer struct {
 	types []uint32
 	// columns are those of the rows, if they were asked for, as columnsOf writes them.
 	columns string
+	// described is the description of the rows itself, if there was one.
+	described []byte
 	// tag is the last command tag, status that of the transaction.
 	tag    string
 	status byte
@@ -44,12 +47,18 @@ func (s *session) askTypes(text string, oids []uint32) (answer, error) {
 	return s.exchange(wire.AppendSync(out))
 }
 
+// asks says, until what it returns is called, that backends are there for a question of the session's own: whoever cancels may find them before it or after it, when
+// they do nothing, and is remembered.
+func (s *session) asks() (end func()) {
+	before := s.asking.Swap(true)
+	return func() { s.asking.Store(before) }
+}
+
 // exchange writes messages and reads up to ReadyForQuery.
 func (s *session) exchange(out []byte) (answer, error) {
 	s.state.unnamed = nil
 	s.beginWait(time.Now())
-	s.asking.Store(true)
-	defer s.asking.Store(false)
+	defer s.asks()()
 	if _, err := s.backend.Conn().Write(out); err != nil {
 		return answer{}, fmt.Errorf("write to shard %q: %w", s.backend.ShardName(), err)
 	}
@@ -209,7 +218,7 @@ func (s *session) note(a *answer, kind byte, message []byte) error {
 		if a.types, _, err = describedTypes(message); err != nil {
 			return err
 		}
-		a.columns = columns
+		a.columns, a.described = columns, bytes.Clone(message)
 	case wire.RespError:
 		fields, err := wire.DecodeError(wire.Body(message))
 		if err != nil {

@@ -91,13 +91,18 @@ func (s *session) hearLegs(legs []*leg, first []int, answers []told) []told {
 func (s *session) setWorking(legs []*leg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(legs) > 0 {
-		s.noteWait(time.Now())
-	}
-	s.working = s.working[:0]
+	s.works(len(legs) > 0)
 	for _, l := range legs {
 		s.working = append(s.working, l.backend)
 	}
+}
+
+// works forgets who was at work; some: others are now. The caller holds the lock.
+func (s *session) works(some bool) {
+	if some {
+		s.noteWait(time.Now())
+	}
+	s.working = s.working[:0]
 }
 
 // hearLeg reads a leg's answer without putting it to work.

@@ -220,7 +220,7 @@ func (o *opening) open() *pgerr.Error {
 		}
 		if o.s.cancelled.Load() {
 			o.s.cancelled.Store(false)
-			return errCancelled
+			return o.s.cancellation()
 		}
 		time.Sleep(pause)
 		pause = min(2*pause, mostPause)

@@ -29,7 +29,7 @@ func (s *session) carriedByCopy(st *plan.Statement, text []byte) (*carried, *pge
 	switch {
 	case !slices.ContainsFunc(types, mayCarry):
 		return nil, nil
-	case st.Reads:
+	case st.Reads || copiesQuery(st):
 		return &carried{types: types, known: true}, nil
 	case s.loading != nil:
 		s.loading.types = types
@@ -68,6 +68,11 @@ func (s *session) copiedTypes(text []byte) ([]uint32, *pgerr.Error) {
 
 // inParentheses is what stands between the first parenthesis of a text and the one that closes it.
 func inParentheses(text []byte, standardConforming bool) string {
+	at := spanInParentheses(text, standardConforming)
+	return string(text[at.start:at.end])
+}
+
+func spanInParentheses(text []byte, standardConforming bool) span {
 	scanner := sqltext.NewScanner(text, standardConforming)
 	depth, start := 0, 0
 	for token, more := scanner.Next(); more; token, more = scanner.Next() {
@@ -81,11 +86,11 @@ func inParentheses(text []byte, standardConforming bool) string {
 			}
 		case ")":
 			if depth--; depth == 0 {
-				return string(text[start:token.Start])
+				return span{start, token.Start}
 			}
 		}
 	}
-	return ""
+	return span{}
 }
 
 // copySignature begins the data of a COPY in binary format; flags and the length of more follow it. No row begins so: it would have too

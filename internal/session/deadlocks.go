@@ -272,7 +272,7 @@ func (s *session) isSentenced(f *wire.Fields) (*sentence, bool) {
 func (s *session) asVictim(f *wire.Fields) bool {
 	sentence, is := s.isSentenced(f)
 	if !is || sentence.because == nil {
-		return false
+		return s.asTimedOut(f)
 	}
 	f.Code, f.Message, f.Detail, f.Hint = sentence.because.Code, sentence.because.Message, sentence.because.Detail, sentence.because.Hint
 	f.File, f.Line, f.Routine = "", 0, ""
@@ -289,6 +289,9 @@ func (s *session) isAbandoned(f *wire.Fields) bool {
 func (s *session) cancellation() *pgerr.Error {
 	if sentence := s.sentence.Load(); sentence != nil && sentence.because != nil {
 		return sentence.because
+	}
+	if s.timedOut.Load() {
+		return errTimeout
 	}
 	return errCancelled
 }

@@ -405,6 +405,9 @@ func (w *watchedWorld) circles(t *testing.T) {
 				ended <- err
 			}()
 			w.waiting(t, 1, 1)
+			eventually(t, "the second shard has its row", func() bool { // or it is the one that waits, and there is no circle
+				return one[bool](t, w.admins[1], "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query LIKE 'COPY%' AND state = 'idle in transaction')")
+			})
 			a := soon(t, first, fmt.Sprintf("INSERT INTO orders VALUES (%d, 'mine')", loaded))
 			w.isVictim(t, ended, 2)
 			goesOn(t, a)

@@ -270,7 +270,7 @@ func (s *session) mayChange(st *plan.Statement) *pgerr.Error {
 	for i, name := range st.Holds {
 		names[i] = sqltext.QuoteLiteral(topology.TableName(name).String())
 	}
-	sql := fmt.Sprintf(notOwned, strings.Join(names, ", "), len(st.DropsTables) > 0)
+	sql := fmt.Sprintf(notOwned, strings.Join(names, ", "), len(st.DropsTables) > 0 || st.Name == "DROP VIEW")
 	if st.HoldRight != "" {
 		sql = fmt.Sprintf(notAllowed, strings.Join(names, ", "), sqltext.QuoteLiteral(st.HoldRight))
 	}
@@ -285,7 +285,7 @@ func (s *session) mayChange(st *plan.Statement) *pgerr.Error {
 	case st.HoldRight != "":
 		return pgerr.New(pgerr.InsufficientPrivilege, "permission denied for table %s", a.rows[0][0])
 	default:
-		return pgerr.New(pgerr.InsufficientPrivilege, "must be owner of table %s", a.rows[0][0])
+		return pgerr.New(pgerr.InsufficientPrivilege, "must be owner of %s %s", a.rows[0][1], a.rows[0][0])
 	}
 }
 
@@ -294,7 +294,7 @@ const notAllowed = `SELECT c.relname FROM pg_catalog.unnest(ARRAY[%s]::text[]) A
 	WHERE NOT pg_catalog.has_table_privilege(c.oid, %s)`
 
 // notOwned asks which tables are somebody else's. Who owns a schema may drop what is in it.
-const notOwned = `SELECT c.relname FROM pg_catalog.unnest(ARRAY[%s]::text[]) AS t (name) JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(t.name)
+const notOwned = `SELECT c.relname, CASE c.relkind WHEN 'v' THEN 'view' ELSE 'table' END FROM pg_catalog.unnest(ARRAY[%s]::text[]) AS t (name) JOIN pg_catalog.pg_class c ON c.oid = pg_catalog.to_regclass(t.name)
 	JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 	WHERE NOT pg_catalog.pg_has_role(c.relowner, 'USAGE') AND NOT (%t AND pg_catalog.pg_has_role(n.nspowner, 'USAGE'))`
 
@@ -442,8 +442,7 @@ func (s *session) askOn(shard int, sql string) (answer, *pgerr.Error) {
 	}
 	a, err := s.ask(sql)
 	if err != nil {
-		s.drop(err.Error())
-		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+		return answer{}, s.dropLost(err)
 	}
 	_ = s.settle()
 	return a, nil

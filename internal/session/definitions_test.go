@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -9,13 +10,32 @@ const countsOrders = "() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM or
 
 // TestDefinitionsCountFromTheirStatementOn: what a transaction has defined decides what its next statements mean.
 func TestDefinitionsCountFromTheirStatementOn(t *testing.T) {
-	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE SCHEMA aside", "CREATE TABLE aside.orders (id bigint, note text)"}})
+	atHome := func(number int) []string {
+		if number > 1 {
+			return nil
+		}
+		return []string{"CREATE TABLE aside.orders (id bigint, note text)"}
+	}
+	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE SCHEMA aside"}, onShards: atHome})
+	dialRaw(t, w.address, nil).query(fmt.Sprintf("INSERT INTO orders VALUES (%d, 'on one'), (%d, 'on two')", w.key(t, 1, 0), w.key(t, 2, 0)))
 	for name, steps := range map[string][]string{
-		"a function":       {"BEGIN", "CREATE FUNCTION f1" + countsOrders, "SELECT f1()"},
-		"a dropped table":  {"SET search_path = aside, public", "BEGIN", "DROP TABLE aside.orders", "SELECT count(*) FROM orders"},
-		"a renamed table":  {"SET search_path = aside, public", "BEGIN", "ALTER TABLE aside.orders RENAME TO others", "SELECT count(*) FROM orders"},
-		"a renamed schema": {"SET search_path = aside, public", "BEGIN", "ALTER SCHEMA aside RENAME TO beside", "SELECT count(*) FROM orders"},
-		"in a text":        {"CREATE FUNCTION f2" + countsOrders + "; SELECT f2()"},
+		"a dropped table":  {"BEGIN", "DROP TABLE aside.orders"},
+		"a renamed table":  {"BEGIN", "ALTER TABLE aside.orders RENAME TO others"},
+		"a renamed schema": {"BEGIN", "ALTER SCHEMA aside RENAME TO beside"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := dialRaw(t, w.address, nil)
+			for _, sql := range append([]string{"SET search_path = aside, public"}, steps...) {
+				wantCodes(t, c.query(sql), "", "")
+			}
+			if said := strings.Join(c.query("SELECT count(*) FROM orders"), "\n"); !strings.Contains(said, `row "2"`) {
+				t.Errorf("another table was counted, or one shard's rows:\n%s", said)
+			}
+		})
+	}
+	for name, steps := range map[string][]string{
+		"a function": {"BEGIN", "CREATE FUNCTION f1" + countsOrders, "SELECT f1()"},
+		"in a text":  {"CREATE FUNCTION f2" + countsOrders + "; SELECT f2()"},
 		"a changed function": {
 			"CREATE FUNCTION f3(int) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 1::bigint'", "SELECT f3(1)", "BEGIN",
 			"CREATE OR REPLACE FUNCTION f3(int) RETURNS bigint LANGUAGE sql VOLATILE AS 'SELECT count(*) FROM orders'", "SELECT f3(1)",

@@ -4,7 +4,8 @@
 // A unit of work is a simple query, or the messages of the extended protocol up to Sync or Flush. The session turns each
 // message into an operation ([op]); at the end of the unit it attaches a backend, renders the operations for that backend
 // (which may lack a prepared statement that the client counts on, or a BEGIN that was put off), writes them in one piece and
-// relays the replies in whole buffers. Rows are never decoded. One goroutine does all of it.
+// relays the replies in whole buffers. Rows are looked into only where those of several shards
+// are put in order or given to a statement that finishes the work. One goroutine does all of it.
 //
 // A transaction has one backend on each shard that it uses. BEGIN is answered by the session and reaches a shard with the first
 // statement that needs it. When a transaction is over its backends go back to the pools, unless

@@ -14,7 +14,7 @@ import (
 
 // A dump is to be restored into a database that is no shard of anything, so pg_dump does not see what is the router's own on the
 // home shard: the schema cleave, the guards' triggers, and where the sequences of sharded tables count so that no two shards give the same
-// number. There they count from 1, and go on after the greatest number of all shards.
+// number. There they count from 1, and go on after the greatest number of all shards. Materialised views have the queries that clients gave them.
 
 // dumps says whether the client is pg_dump, by the name that it gives itself.
 func (s *session) dumps() bool { return s.application == "pg_dump" && !s.planningAside }

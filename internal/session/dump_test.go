@@ -88,6 +88,8 @@ func TestADumpRestores(t *testing.T) {
 		"CREATE TYPE mood AS ENUM ('fine', 'sad')", "ALTER TABLE orders ADD COLUMN how mood DEFAULT 'sad'", "CREATE INDEX by_note ON orders (note)",
 		"INSERT INTO orders SELECT * FROM (VALUES (1::bigint, 'one', 'fine'::mood)) AS v", "INSERT INTO orders VALUES (2, 'two'), (3, 'three'), (4, NULL), (5, E'a\\tb')",
 		"INSERT INTO countries VALUES ('de', 'Germany')", "INSERT INTO undeclared VALUES (1, 'x')",
+		`CREATE MATERIALIZED VIEW counted ("how ;", n) AS SELECT 'sad'::mood, 0 FROM orders WHERE id = 1 AND false UNION ALL SELECT how, count(*) FROM orders GROUP BY how -- all`, //nolint:misspell // it is SQL
+		"CREATE VIEW noted AS SELECT a FROM undeclared WHERE false UNION ALL SELECT a FROM undeclared",
 	} {
 		execute(t, client, sql)
 	}
@@ -95,8 +97,8 @@ func TestADumpRestores(t *testing.T) {
 	if strings.Contains(dump, "cleave") {
 		t.Errorf("the dump has something of the router's in it:\n%s", dump)
 	}
-	said := one[string](t, w.restore(t, dump), "SELECT string_agg(o::text, ' ' ORDER BY id) || (SELECT count(*) FROM countries) || (SELECT count(*) FROM undeclared) FROM orders o")
-	if want := "(1,one,fine) (2,two,sad) (3,three,sad) (4,,sad) (5,\"a\tb\",sad)11"; said != want {
+	said := one[string](t, w.restore(t, dump), "SELECT string_agg(o::text, ' ' ORDER BY id) || (SELECT count(*) FROM countries) || (SELECT count(*) FROM undeclared) || (SELECT string_agg(c::text, '' ORDER BY n) FROM counted c) || (SELECT count(*) FROM noted) FROM orders o")
+	if want := "(1,one,fine) (2,two,sad) (3,three,sad) (4,,sad) (5,\"a\tb\",sad)11(fine,1)(sad,4)1"; said != want {
 		t.Errorf("restored: %s, want %s", said, want)
 	}
 	w.settled(t)

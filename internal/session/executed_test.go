@@ -46,3 +46,37 @@ func TestPreparedTimesAreNotCopied(t *testing.T) {
 		t.Errorf("a plain time: %s", said)
 	}
 }
+
+// TestExecuteInSteps: arguments of all kinds of a statement that no shard answers alone, and what is wrong with them.
+func TestExecuteInSteps(t *testing.T) {
+	w := cursorWorld(t)
+	ext := func(sql string) step { return sent(pipeline(unnamed(sql), sync1)...) }
+	binary := bind("", "")
+	binary.ResultFormatCodes = []int16{1}
+	const prepare = "PREPARE p (bigint, text) AS SELECT id, note || $2 AS note, $1 FROM orders WHERE id > $1 ORDER BY id"
+	for name, steps := range map[string][]step{
+		"literals":    texts(prepare, "EXECUTE p(17, 'x')", "EXECUTE p('17', '')", "EXECUTE p(17::int, 'x'::varchar)", "EXECUTE p(NULL, 'x')", "EXECUTE p(18, NULL)"),
+		"expressions": texts(prepare, "EXECUTE p(10 + 8, upper('x') || 1)", "EXECUTE p(length(repeat('x', 18)), current_setting('server_version_num') || '')", "EXECUTE p(18.4, now()::date - now()::date)", "EXECUTE p((SELECT 1), 'x')"),
+		"wrong":       texts(prepare, "EXECUTE p(17)", "EXECUTE p(17, 'x', 1)", "EXECUTE p('x', 'x')", "EXECUTE p('x' || 'y', 'x')", "EXECUTE p(1 / 0, 'x')", "EXECUTE p(nothing, 'x')", "EXECUTE p($1, 'x')", "EXECUTE q(1)", "SELECT 1; EXECUTE p('x' || 'y', 'x')"),
+		"no types":    texts("PREPARE p AS SELECT count(*), sum(id), max(note) FROM orders WHERE id < $1 AND note <> $2", "EXECUTE p(5, 'note 0')", "EXECUTE p(5.6, 'x')", "DEALLOCATE p", "EXECUTE p(5, 'x')"),
+		"of none":     texts("PREPARE p AS SELECT note FROM orders ORDER BY id LIMIT 2", "EXECUTE p", "EXECUTE p()", "EXECUTE p(1)"),
+		"types":       texts("PREPARE p (date, float8, numeric, bytea, int[], boolean) AS SELECT $1, $2, $3, $4, $5, $6, count(*) FROM orders", "EXECUTE p('2020-01-02', 0.1, 1.50, '\\x01', '{1,NULL}', true)", "EXECUTE p(NULL, 'NaN', 1e30, '', ARRAY[1, 2], 'f')"),
+		"in a block":  texts("BEGIN", prepare, "UPDATE orders SET note = 'changed' WHERE id = 20", "EXECUTE p(18, '!')", "SAVEPOINT a", "EXECUTE p('x', 'x')", "ROLLBACK TO a", "EXECUTE p(19, '!')", "ROLLBACK", "EXECUTE p(19, '!')"),
+		"in one text": texts(prepare+"; EXECUTE p(18, 'x'); SELECT 1; EXECUTE p(19, 'y')", "EXECUTE p(19, 'z')"),
+		"keys":        texts("PREPARE p AS SELECT note FROM orders WHERE id IN ($1, $2, $3) ORDER BY id", "EXECUTE p(1, 2, 3)", "EXECUTE p(7, 7, 7)", "EXECUTE p(NULL, 1, 2)"),
+		"a write":     texts("BEGIN", "PREPARE p AS UPDATE orders SET note = (SELECT max(note) FROM orders WHERE id < $1) WHERE id < 3 RETURNING id < 3, note", "EXECUTE p(10)", "ROLLBACK"),
+		"by the protocol": {
+			query(prepare), ext("EXECUTE p(17, 'x')"), sent(parse("e", "EXECUTE p(16 + 1, 'x')"), describeStatement("e"), sync1), sent(bind("", "e"), describePortal(""), runSome("", 2), run(""), sync1),
+			sent(parse("", "EXECUTE p(17, 'x')"), binary, describePortal(""), run(""), sync1), sent(parse("q", "SELECT note FROM orders WHERE id > $1 ORDER BY id"), sync1), query("EXECUTE q(18)"), ext("EXECUTE q('18')"), ext("EXECUTE q('x')"),
+		},
+		"under other settings": texts("PREPARE p (date) AS SELECT $1, count(*) FROM orders", "SET datestyle = 'German'", "EXECUTE p('03.02.2020')", "RESET datestyle", "EXECUTE p('2020-02-03')"),
+	} {
+		t.Run(name, func(t *testing.T) { w.sameAsPlain(t, steps...) })
+	}
+	c := dialRaw(t, w.address, nil)
+	c.query(prepare)
+	if said := strings.Join(c.query("EXPLAIN EXECUTE p(17, 'x')"), "\n"); !strings.Contains(said, "0A000 EXPLAIN of a prepared statement") {
+		t.Errorf("%s", said)
+	}
+	w.nothingPrepared(t)
+}

@@ -39,6 +39,8 @@ func (s *session) explain(st *plan.Statement) []string {
 			return nil
 		}
 		where = "any shard, this time " + s.shardName(s.shardNow())
+	case plan.Composed: // all that it pulls is on one shard, or it tells of itself
+		where = "one shard, " + s.shardName(s.shardNow())
 	case plan.Home:
 		return nil
 	}

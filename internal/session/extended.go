@@ -85,14 +85,18 @@ func (s *session) parse(body []byte) *pgerr.Error {
 	if only != nil && only.Refusal != nil {
 		return only.Refusal
 	}
-	if refused := s.parseElsewhere(only); refused != nil {
+	if only != nil && only.Route.Level == plan.Composed {
+		if refused := s.parseInSteps(st, only); refused != nil {
+			return refused
+		}
+	} else if refused := s.parseElsewhere(only); refused != nil {
 		return refused
 	}
 	st.epoch = s.contextEpoch
 	s.noteReading(st)
 	s.keepStatement(st)
 	o := op{kind: opParse, statement: st}
-	if only == nil || s.mayBeLocal(only) || len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute || showsOurs(only) {
+	if only == nil || s.mayBeLocal(only) || len(only.Virtual) > 0 || only.Command == plan.Prepare || only.Command == plan.Execute || showsOurs(only) || only.Route.Level == plan.Composed || s.isAtOwnCursor(only) {
 		o = op{kind: opLocal, data: parseComplete} // no server has to know its text, or it is made anew each time
 	}
 	if st != before && len(s.ops) > 0 { // something before it may fail
@@ -100,6 +104,19 @@ func (s *session) parse(body []byte) *pgerr.Error {
 	}
 	s.ops = append(s.ops, o)
 	return nil
+}
+
+// parseInSteps lets a server say what is wrong with a statement that no shard answers alone.
+func (s *session) parseInSteps(st *statement, only *plan.Statement) *pgerr.Error {
+	var refused *pgerr.Error
+	switch {
+	case only.Declares != nil, only.Makes != nil:
+		_, refused = s.declaredTypes(st)
+	case copiesQuery(only): // PostgreSQL looks at its query when it runs
+	default:
+		_, refused = s.outlineOf(st, only)
+	}
+	return refused
 }
 
 // unparse forgets a statement that was never made; the unnamed one before it is still there.
@@ -113,7 +130,7 @@ func (s *session) unparse(st, before *statement) {
 // parseElsewhere takes a statement whose tables are on one shard there, to be parsed and described: elsewhere it would be read with other tables in
 // mind, or none.
 func (s *session) parseElsewhere(st *plan.Statement) *pgerr.Error {
-	if st == nil || st.Command != plan.Pass || st.Cursor {
+	if st == nil || st.Command != plan.Pass || st.Cursor != nil {
 		return nil
 	}
 	shard := noShard
@@ -256,12 +273,19 @@ func (s *session) bind(body []byte) *pgerr.Error {
 	if refused := s.stillReads(st); refused != nil {
 		return refused
 	}
+	if before := s.portals[string(m.Portal)]; before != nil && before.isOwn() {
+		return errCursorExists(m.Portal)
+	}
 	if s.isLocal(only) {
 		return s.bindLocal(st, m)
 	}
 	src := source{statement: st, bind: m}
 	if refused := s.routeTo(only, src); refused != nil {
 		return refused
+	}
+	if o := s.own; o != nil {
+		s.own = nil
+		return s.bindOwn(o, st, m)
 	}
 	if st, refused = s.columnsHold(st, m.Portal); refused != nil {
 		return refused
@@ -325,9 +349,6 @@ func (s *session) bindLocal(st *statement, m *wire.Bind) *pgerr.Error {
 	if m.ParamCount() > 0 {
 		return pgerr.New(pgerr.ProtocolViolation, "bind message supplies %d parameters, but prepared statement \"%s\" requires 0", m.ParamCount(), st.name)
 	}
-	if before := s.portals[string(m.Portal)]; before != nil && before.local {
-		return pgerr.New(pgerr.DuplicateCursor, "cursor \"%s\" already exists", m.Portal)
-	}
 	s.ops = append(s.ops, op{kind: opLocal, data: bindComplete, undo: s.keepPortal(m.Portal, portal{statement: st, local: true})})
 	return nil
 }
@@ -335,6 +356,7 @@ func (s *session) bindLocal(st *statement, m *wire.Bind) *pgerr.Error {
 // keepPortal notes a portal, and returns how to take that back: the server may refuse a name that is taken.
 func (s *session) keepPortal(name []byte, p portal) (undo func()) {
 	if len(name) == 0 {
+		s.dropPortal(nil)
 		s.current = p
 		return nil
 	}
@@ -342,6 +364,7 @@ func (s *session) keepPortal(name []byte, p portal) (undo func()) {
 		s.portals = map[string]*portal{}
 	}
 	key, before := string(name), s.portals[string(name)]
+	p.depth = len(s.log.savepoints)
 	s.portals[key] = new(p)
 	return func() {
 		if delete(s.portals, key); before != nil {
@@ -377,6 +400,22 @@ func (s *session) describe(body []byte) *pgerr.Error {
 	if only.Refusal != nil {
 		return only.Refusal
 	}
+	if s.isAtOwnCursor(only) {
+		s.addLocal(wire.AppendParameterDescription(nil, nil))
+		s.tellDescription((&fetching{c: s.cursorOf(only.Cursor.Name), how: *only.Cursor}).description())
+		return nil
+	}
+	if only.Route.Level == plan.Composed && !only.Explains {
+		return s.describeInSteps(st, only)
+	}
+	if only.Command == plan.Execute && only.Name == "EXECUTE" && s.whatRuns(only).Route.Level == plan.Composed {
+		e, refused := s.executionOf(only, source{statement: st})
+		if refused == nil {
+			s.addLocal(wire.AppendParameterDescription(nil, nil))
+			s.tellDescription(e.description())
+		}
+		return refused
+	}
 	if refused := s.parseElsewhere(only); refused != nil {
 		return refused
 	}
@@ -403,11 +442,29 @@ func (s *session) describePortal(name []byte) *pgerr.Error {
 		s.addLocal(noData)
 		return nil
 	}
+	switch {
+	case p.isOwn() && s.takesNothing():
+		return inFailedTransaction
+	case p.own != nil:
+		s.tellDescription(p.own.description())
+		return nil
+	case p.cursor != nil:
+		s.tellDescription(p.cursor.description)
+		return nil
+	}
 	if refused := s.goWhere(p); refused != nil {
 		return refused
 	}
 	s.ops = append(s.ops, op{kind: opDescribePortal, statement: p.statement, portal: name, carried: p.carried})
 	return nil
+}
+
+// tellDescription tells of which columns rows are; nil: there are none.
+func (s *session) tellDescription(description []byte) {
+	if description == nil {
+		description = noData
+	}
+	s.addLocal(description)
 }
 
 // execute runs a portal.
@@ -427,26 +484,42 @@ func (s *session) execute(body []byte) *pgerr.Error {
 	if only := p.statement.single(); p.local || only != nil && s.concernsLegs(only) { // or it was bound when the transaction was on one shard
 		return s.executeLocal(p.statement)
 	}
+	if p.own != nil {
+		return s.executeOwn(p, m.Portal, m.MaxRows)
+	}
+	if p.cursor != nil {
+		return s.executeCursor(p.cursor, m.MaxRows)
+	}
+	if len(p.shards) > 0 && (p.kept != nil || m.MaxRows > 0 && s.givesRows(p.statement)) {
+		return s.executeInPortions(p, m.Portal, m.MaxRows)
+	}
 	if refused := s.goWhere(p); refused != nil {
 		return refused
 	}
-	if len(p.shards) > 0 && m.MaxRows > 0 {
-		return pgerr.New(pgerr.FeatureNotSupported, "a limit of rows for a statement on several shards is not supported yet").
-			WithDetail("The shards' rows are passed on as they come, and nobody keeps the rest.").WithHint("Fetch all rows at once.")
-	}
-	s.ops = append(s.ops, op{kind: opExecute, statement: p.statement, portal: m.Portal, maxRows: m.MaxRows, planned: p.statement.planned, tags: p.statement.tags, makes: p.statement.makes, inner: p.statement.inner})
-	s.ops[len(s.ops)-1].carried = p.carried
-	if len(p.explain) > 0 {
-		s.ops[len(s.ops)-1].explain, s.explaining = p.explain, true
-	}
+	s.addExecute(p, m.Portal, m.MaxRows)
 	if only := p.statement.single(); only != nil && !only.Plain || p.statement.inner != nil {
 		s.meaningPending = true
 	}
-	if len(p.statement.edits) > 0 {
-		last := &s.ops[len(s.ops)-1]
-		last.data, last.edits = []byte(p.statement.text), p.statement.edits
-	}
 	return nil
+}
+
+// givesRows says whether a statement answers with rows: of one that does not, PostgreSQL does not limit them.
+func (s *session) givesRows(st *statement) bool {
+	only := st.single()
+	return only != nil && s.whatRuns(only).Rows
+}
+
+// addExecute has the unit run a portal.
+func (s *session) addExecute(p *portal, name []byte, maxRows int32) {
+	st := p.statement
+	o := op{kind: opExecute, statement: st, portal: name, maxRows: maxRows, planned: st.planned, tags: st.tags, makes: st.makes, inner: st.inner, carried: p.carried}
+	if len(p.explain) > 0 {
+		o.explain, s.explaining = p.explain, true
+	}
+	if len(st.edits) > 0 {
+		o.data, o.edits = []byte(st.text), st.edits
+	}
+	s.ops = append(s.ops, o)
 }
 
 // executeLocal runs what the session runs itself.
@@ -493,8 +566,13 @@ func (s *session) closeNamed(body []byte) *pgerr.Error {
 		return nil
 	}
 	p, _ := s.findPortal(m.Name)
+	if p != nil && p.hasRows() {
+		if refused := s.finishStep(); refused != nil { // or it may have to be undone, when its rows are gone
+			return refused
+		}
+	}
 	undo := s.dropPortal(m.Name)
-	if s.backend == nil && !s.needsServer() || p != nil && p.local || s.isSpread() && s.takesNothing() {
+	if s.backend == nil && !s.needsServer() || p != nil && p.isOwn() || s.isSpread() && s.takesNothing() {
 		s.ops = append(s.ops, op{kind: opLocal, data: closeComplete, undo: undo})
 		return nil
 	}
@@ -526,15 +604,20 @@ func (s *session) closeStatement(name string) (undo func()) {
 	}
 }
 
-// dropPortal forgets a portal, and returns how to take that back; nil if there is none of that name.
+// dropPortal forgets a portal, and returns how to take that back; nil if there is none of that name, or its rows are gone.
 func (s *session) dropPortal(name []byte) (undo func()) {
 	if len(name) == 0 {
+		s.current.close()
 		s.current = portal{}
 		return nil
 	}
 	key, before := string(name), s.portals[string(name)]
 	delete(s.portals, key)
 	if before == nil {
+		return nil
+	}
+	if before.hasRows() {
+		before.close()
 		return nil
 	}
 	return func() { s.portals[key] = before }

@@ -48,9 +48,9 @@ func (g *guard) cancel(find func() (do func())) {
 	if !g.cancelling.TryLock() {
 		return
 	}
-	defer g.cancelling.Unlock()
 	g.stay.Lock()
 	defer g.stay.Unlock()
+	defer g.cancelling.Unlock() // before the session goes on: what it does then is for others to cancel
 	var do func()
 	g.look(func() { do = find() })
 	if do != nil {

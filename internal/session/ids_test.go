@@ -132,9 +132,12 @@ func TestIDsThatTellNothing(t *testing.T) {
 		if got := one[string](t, client, "SELECT note FROM parcels WHERE id = $1", id); got != "old" {
 			t.Errorf("row %d has %q", id, got)
 		}
-		code, detail := refusalOf(t, client, "SELECT count(*) FROM parcels WHERE id = $1", id)
+		if got := one[string](t, client, "SELECT count(*) || max(note) FROM parcels WHERE id = $1", id); got != "1old" {
+			t.Errorf("an aggregate of row %d: %s", id, got)
+		}
+		code, detail := refusalOf(t, client, "SELECT count(ctid) FROM parcels WHERE id = $1", id)
 		if want := fmt.Sprintf("id = %d does not tell where its row is: only numbers from %d on do.", id, numbersFloor); code != pgerr.FeatureNotSupported || !strings.HasPrefix(detail, want) {
-			t.Errorf("an aggregate: %s %s", code, detail)
+			t.Errorf("an aggregate of places: %s %s", code, detail)
 		}
 	}
 	for sql, want := range map[string]int64{

@@ -82,6 +82,15 @@ func (s *session) visit(shard int) {
 	s.pending = nil
 }
 
+// visitAny puts some leg to work that can be asked something, if there is one.
+func (s *session) visitAny() {
+	for _, shard := range slices.Sorted(maps.Keys(s.legs)) {
+		if s.visit(shard); s.backend != nil {
+			return
+		}
+	}
+}
+
 // visitEnds puts the leg to work again that was before another one was visited; nil: none was.
 func (s *session) visitEnds(before *pool.Backend) {
 	if s.backend == before {
@@ -189,6 +198,11 @@ func (s *session) finishStep() *pgerr.Error {
 		s.startBlock()
 		s.ops = append(s.ops, op{kind: opSync, hidden: true})
 	}
+	return s.runUnit()
+}
+
+// runUnit runs what the unit has, for a message that is not about that alone.
+func (s *session) runUnit() *pgerr.Error {
 	inHand, opsBefore := s.inHand, s.opsBefore
 	s.stepError = s.flush()
 	s.inHand, s.opsBefore = inHand, opsBefore
@@ -290,7 +304,7 @@ func (s *session) rehearsedIsolation() (string, *pgerr.Error) {
 func (s *session) askHere(question func() (answer, error)) (answer, *pgerr.Error) {
 	a, err := question()
 	if err != nil {
-		return a, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+		return a, lostShard(s.backend.ShardName(), err)
 	}
 	return a, nil
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,6 +126,36 @@ func TestTransactionsOnSeveralShards(t *testing.T) {
 	}
 }
 
+// TestSavepointsOfOneName: whichever shards the changes between them are on, the name means the last one that is still there.
+func TestSavepointsOfOneName(t *testing.T) {
+	w := newWorld(t, worldConfig{})
+	for _, between := range []string{
+		"SAVEPOINT a; 1; SAVEPOINT a; 2; ROLLBACK TO a; RELEASE a; 3; ROLLBACK TO a",
+		"SAVEPOINT a; 1; SAVEPOINT b; SAVEPOINT a; 2; ROLLBACK TO b; 3; ROLLBACK TO a",
+		"SAVEPOINT a; 1; SAVEPOINT b; SAVEPOINT a; 2; RELEASE b; 3; ROLLBACK TO a",
+		"SAVEPOINT a; 1; SAVEPOINT a; 2; RELEASE a; SET LOCAL work_mem = '2MB'; 3; ROLLBACK TO a; ROLLBACK TO a; 3",
+	} {
+		const changes = 4
+		for places := range 1 << changes {
+			var ids [changes]string
+			for i := range ids {
+				ids[i] = text(w.key(t, 1+places>>i&1, i))
+			}
+			steps := []string{"DELETE FROM orders", "INSERT INTO orders VALUES (" + strings.Join(ids[:], ", ''), (") + ", '')", "BEGIN"}
+			for step := range strings.SplitSeq("0; "+between, "; ") {
+				if n, err := strconv.Atoi(step); err == nil {
+					step = "UPDATE orders SET note = note || '+' WHERE id = " + ids[n]
+				}
+				steps = append(steps, step)
+			}
+			w.sameButOrder(t, texts(append(steps, "SHOW work_mem", "COMMIT", "SELECT * FROM orders")...)...)
+			if t.Failed() {
+				t.Fatalf("%s, with changes on shards by the bits of %b", between, places)
+			}
+		}
+	}
+}
+
 // TestSerializableStaysOnOneShard: each shard alone would be serializable, and both together would not.
 func TestSerializableStaysOnOneShard(t *testing.T) {
 	w := newWorld(t, worldConfig{noPlain: true})
@@ -150,7 +181,7 @@ func TestTransactionThatLosesAShard(t *testing.T) {
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
 	end := func(shard int) {
-		execute(t, w.onShard(t, shard), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
+		execute(t, w.onShard(t, shard), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
 	}
 	for name, shard := range map[string]int{"the one at work": 2, "one that is set aside": 1} {
 		t.Run(name, func(t *testing.T) {

@@ -26,22 +26,24 @@ func (s *session) rowLimit(st *plan.Statement, src source) (int64, *pgerr.Error)
 	return s.countOf(route.AtMost, st, src)
 }
 
+// skipsRows says whether a statement leaves out its first rows, or may do so.
+func (s *session) skipsRows(st *plan.Statement, src source) bool {
+	if st.Route.Skips == nil {
+		return false
+	}
+	skipped, refused := s.countOf(st.Route.Skips, st, src)
+	return refused != nil || skipped > 0
+}
+
 // countOf is a number of rows that a statement says, or one that EXECUTE runs; unlimited if it says none.
 func (s *session) countOf(said *plan.Operand, st *plan.Statement, src source) (int64, *pgerr.Error) {
 	if said == nil {
 		return unlimited, nil
 	}
-	operand := *said
 	if st.Command == plan.Execute {
-		if operand.Kind == plan.FromLiteral {
-			return s.limitOf(operand, source{statement: s.statements[st.Prepared.Name]})
-		}
-		if operand.Param > len(st.Prepared.Arguments) {
-			return unlimited, nil // every shard says that there are too few
-		}
-		operand = st.Prepared.Arguments[operand.Param-1]
+		return s.limitOf(*said, source{statement: s.statements[st.Prepared.Name], arguments: st.Prepared.Arguments, outer: &src})
 	}
-	return s.limitOf(operand, src)
+	return s.limitOf(*said, src)
 }
 
 // limitOf reads a number of rows; unlimited for NULL, and for one that every shard refuses.
@@ -61,6 +63,11 @@ func (s *session) limitOf(operand plan.Operand, src source) (int64, *pgerr.Error
 			return 0, unreadableLimit
 		}
 		return limitOfText(value)
+	case operand.Kind == plan.FromParam && src.outer != nil:
+		if operand.Param > len(src.arguments) {
+			return unlimited, nil // every shard says that there are too few
+		}
+		return s.limitOf(src.arguments[operand.Param-1], *src.outer)
 	case operand.Kind == plan.FromParam && src.bind != nil:
 		return s.limitOfParam(operand.Param, src)
 	default:

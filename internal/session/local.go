@@ -224,9 +224,9 @@ func (s *session) savepointLocal(st *plan.Statement) (done bool, tag string, ref
 		s.log.savepoint(name)
 		tag = "SAVEPOINT"
 	case plan.ReleaseSavepoint:
-		found, tag = s.log.release(name), "RELEASE"
+		found, tag = s.releaseSavepoint(name), "RELEASE"
 	default:
-		found, tag = s.log.rollbackTo(name), "ROLLBACK"
+		found, tag = s.rollbackToSavepoint(name), "ROLLBACK"
 	}
 	if !found {
 		return false, "", pgerr.New(pgerr.InvalidSavepoint, "savepoint \"%s\" does not exist", name)
@@ -337,8 +337,7 @@ func (s *session) resetLocal(st *plan.Statement, text string) (done bool, tag st
 // askFailed ends a question that got no good answer.
 func (s *session) askFailed(a answer, err error) *pgerr.Error {
 	if err != nil {
-		s.drop(err.Error())
-		return pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+		return s.dropLost(err)
 	}
 	_ = s.settle()
 	return a.failure.PGError()
@@ -374,9 +373,11 @@ func (s *session) discardAll() (done bool, tag string, refused *pgerr.Error) {
 	clear(s.statements)
 	s.unnamed = nil
 	clear(s.temporary)
+	s.closeCursors()
 	s.told.forget()
 	s.settings = s.base
-	s.poolMode, s.shardKey, s.consistent = s.firstMode, "", s.firstConsistent
+	s.poolMode, s.shardKey, s.consistent, s.fanout = s.firstMode, "", s.firstConsistent, s.firstFanout
+	s.partial.now, s.missing = s.partial.first, missing{}
 	s.contextChanged()
 	for shard := range s.pinnedShards() {
 		s.unpin(shard, "DISCARD ALL")
@@ -415,13 +416,23 @@ func (s *session) setOurs(st *plan.Statement) (done bool, tag string, refused *p
 	if e.Name == consistentReads {
 		return true, st.Name, s.setConsistent(e)
 	}
-	if e.Name != "cleave.pool_mode" && e.Name != "cleave.shard_key" {
+	switch e.Name {
+	case "cleave.pool_mode", "cleave.shard_key", fanoutParameter, partialResults:
+	case missingShards:
+		return false, "", pgerr.New("55P02", "parameter \"%s\" cannot be changed", e.Name)
+	default:
 		return false, "", pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.Name).
-			WithHint("The router has cleave.consistent_reads, cleave.pool_mode and cleave.shard_key.")
+			WithHint("The router has cleave.consistent_reads, cleave.fanout, cleave.partial_results, cleave.pool_mode and cleave.shard_key.")
 	}
 	if e.Local {
 		return false, "", pgerr.New(pgerr.FeatureNotSupported, "SET LOCAL is not supported for %s", e.Name).
 			WithDetail("It is a parameter of the session with the router.").WithHint("Use SET, and set it back afterwards.")
+	}
+	if e.Name == fanoutParameter {
+		return true, st.Name, s.setFanout(e)
+	}
+	if e.Name == partialResults {
+		return true, st.Name, s.setPartial(e)
 	}
 	if e.Name == "cleave.shard_key" {
 		s.shardKey = ""

@@ -89,7 +89,11 @@ func TestALegIsLostByAQuestion(t *testing.T) {
 	c.send(pipeline(unnamed("INSERT INTO undeclared VALUES (1, 'x')"), unnamed(insertOrder(w.key(t, 2, 0))), &pgproto3.Flush{})...)
 	c.replies(8)
 	endIdle(t, w, 1)
-	wantCodes(t, c.ask(pipeline(unnamed(insertOrder(w.key(t, 3, 0))), sync1)...), "08006", "ready I")
+	said := c.ask(pipeline(unnamed(insertOrder(w.key(t, 3, 0))), sync1)...)
+	wantCodes(t, said, "08006", "ready I")
+	if !strings.Contains(strings.Join(said, "\n"), `shard "s1"`) {
+		t.Errorf("the shard is not named: %q", said)
+	}
 	wantRows(t, w, 0, 0, 0)
 	w.nothingPrepared(t)
 }

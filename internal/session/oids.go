@@ -84,7 +84,9 @@ func (n *numberings) put(shard int, made *numbering) {
 	if n.byShard == nil {
 		n.byShard = map[int]*numbering{}
 	}
-	n.byShard[shard] = made
+	if before := n.byShard[shard]; before == nil || before.epoch <= made.epoch { // several may ask at once
+		n.byShard[shard] = made
+	}
 }
 
 // numbersSQL lists what has a number of its own: types, and tables with their kin. Of types it says what their values are built like, of
@@ -108,11 +110,17 @@ func (s *session) learnNumbers(shard int) *pgerr.Error {
 	if s.server.numbers.isKnown(shard, epoch) {
 		return nil
 	}
-	// Who has a backend must not wait for one who waits for a backend.
-	if waits := s.backend == nil && !s.isSpread(); !s.server.numbers.takeTurn(shard, epoch, waits) {
+	// Who has a backend must not wait for one who waits for a backend. While shards are told a statement, what was known when that began will do.
+	before, holds := s.server.numbers.get(shard) != nil, s.backend != nil || s.isSpread()
+	if before && s.telling.Load() {
 		return nil
 	}
-	defer s.server.numbers.fetching.Unlock()
+	if before || !holds {
+		if !s.server.numbers.takeTurn(shard, epoch, !holds) {
+			return nil
+		}
+		defer s.server.numbers.fetching.Unlock()
+	}
 	s.unheard = true
 	defer func() { s.unheard = false }()
 	var told [2][][]string

@@ -29,6 +29,10 @@ func TestOneBackendIsEnough(t *testing.T) {
 		"numbers elsewhere": func() []string {
 			return c.query("BEGIN; " + order(there) + "; INSERT INTO countries (code) VALUES ('es'); INSERT INTO countries (code) VALUES ('at'); ROLLBACK")
 		},
+		"much to finish": func() []string { // more than goes into arrays if there is another backend
+			return c.query("BEGIN; INSERT INTO undeclared VALUES (1, 'x'); INSERT INTO orders SELECT i, repeat('long ', 100) FROM generate_series(1, 5000) AS i; " +
+				"SELECT count(*), max(o.note || u.b) FROM orders o JOIN undeclared u ON o.id % 10 = u.a % 10; ROLLBACK")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			execute(t, w.onShard(t, 1), "TRUNCATE orders, countries")

@@ -30,6 +30,9 @@ type planned struct {
 	plan     *plan.Plan
 	stats    *observe.Statement
 	resolved resolved
+	outlines outlines
+	// shaping are the literals on whose values the plans of such texts depend; nil for a plan itself.
+	shaping []int
 	// unreadable: no grammar could make sense of the text; the server says what is wrong with it.
 	unreadable bool
 }
@@ -95,6 +98,9 @@ func (s *session) planNow(text []byte) (*planned, *pgerr.Error) {
 	if s.tx.defined == "" { // or plans are made with what only this transaction sees
 		// The cache does not keep the key of a look-up, so it need not be copied.
 		p, _ = s.server.planner.cache.GetIfPresent(unsafe.String(unsafe.SliceData(s.key), len(s.key)))
+	}
+	if p != nil && p.shaping != nil { // there is a plan for each of their values
+		p, _ = s.server.planner.cache.GetIfPresent(shapedKey(string(s.key), p.shaping, s.scan.Literals, text))
 	}
 	if p == nil {
 		if p, refused = s.makePlan(string(text)); refused != nil {
@@ -162,11 +168,14 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 		return nil, refused
 	}
 	context.Literals = literals
+	if known, refused = s.lookBehind(text, statements, known, &context); refused != nil {
+		return nil, refused
+	}
 	p := &planned{plan: plan.Make(text, statements, known, context)}
-	if long && p.plan.Uncacheable { // it has places in the text in it, which are not those of the client's
+	if long && (p.plan.Uncacheable || len(p.plan.Shaping) > 0) { // it has places in the text in it, which are not those of the client's
 		return nil, errTooLong(len(text))
 	}
-	if masked && p.plan.Uncacheable { // it has to do with what the literals say
+	if masked && (p.plan.Uncacheable || len(p.plan.Shaping) > 0) { // it has to do with what the literals say
 		return nil, errEncoding(s.encoding)
 	}
 	p.plan.MarkPlain()
@@ -174,9 +183,23 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 	normalized := key[:len(s.scan.Text)]
 	p.stats = s.server.planner.stats.Entry(sqltext.Fingerprint(s.scan.Text), func() string { return readable(normalized) })
 	if !p.plan.Uncacheable && len(text) <= maxPlannedText && s.tx.defined == "" {
+		if shaping := p.plan.Shaping; len(shaping) > 0 {
+			s.server.planner.cache.Set(key, &planned{plan: p.plan, stats: p.stats, shaping: shaping})
+			key = shapedKey(key, shaping, literals, []byte(text))
+		}
 		s.server.planner.cache.Set(key, p)
 	}
 	return p, nil
+}
+
+// shapedKey is what a plan is kept under that depends on the values of some literals.
+func shapedKey(key string, shaping []int, literals []sqltext.Literal, text []byte) string {
+	shaped := []byte(key)
+	for _, n := range shaping {
+		shaped = binary.BigEndian.AppendUint32(append(shaped, 0), uint32(n))
+		shaped = append(shaped, text[literals[n].Start:literals[n].End]...)
+	}
+	return string(shaped)
 }
 
 // shorten gives a text's strings other contents, none longer than a few bytes.
@@ -214,9 +237,32 @@ func maskHighBytes(text string) string {
 	return string(masked)
 }
 
+// lookBehind asks the catalogue for what the queries of views name, those behind other views too.
+func (s *session) lookBehind(text string, statements []facts.Statement, known *plan.Known, c *plan.Context) (*plan.Known, *pgerr.Error) {
+	for range maxViews {
+		relations, functions := plan.WantsBehind(text, statements, known, *c)
+		if len(relations) == 0 && len(functions) == 0 {
+			break
+		}
+		more, refused := s.lookFor(relations, functions, c)
+		if refused != nil {
+			return nil, refused
+		}
+		known = known.With(more)
+	}
+	return known, nil
+}
+
+// maxViews is more than the planner looks through.
+const maxViews = 100
+
 // look asks the catalogue for what the statements name. What the open transaction has defined only its own backend knows.
 func (s *session) look(statements []facts.Statement, c *plan.Context) (*plan.Known, *pgerr.Error) {
 	relations, functions := plan.Wants(statements)
+	return s.lookFor(relations, functions, c)
+}
+
+func (s *session) lookFor(relations []plan.RelationName, functions []plan.FunctionName, c *plan.Context) (*plan.Known, *pgerr.Error) {
 	if s.tx.defined != "" && !s.seesOwn() {
 		c.Unsettled = s.tx.defined
 	}
@@ -253,7 +299,8 @@ func (s *session) lookInside(relations []plan.RelationName, functions []plan.Fun
 		for i, argument := range arguments {
 			values[i] = []byte(argument)
 		}
-		a, refused := s.inside("; SET LOCAL search_path TO pg_catalog; SET LOCAL client_encoding TO UTF8", func() (answer, error) { return s.askParams(question, nil, nil, values) })
+		a, refused := s.inside("; SET LOCAL search_path TO pg_catalog; SET LOCAL client_encoding TO UTF8"+
+			"; SET LOCAL standard_conforming_strings TO on; SET LOCAL datestyle TO ISO; SET LOCAL intervalstyle TO postgres; SET LOCAL extra_float_digits TO 1", func() (answer, error) { return s.askParams(question, nil, nil, values) })
 		switch {
 		case refused != nil:
 			return nil, refused
@@ -287,7 +334,7 @@ func (s *session) planContext() (plan.Context, *pgerr.Error) {
 	return plan.Context{
 		SearchPath: s.visiblePath, PathIsLocal: s.pathChanged(), Temporary: func(name string) bool { return s.temporary[name] },
 		Literals: s.scan.Literals, Map: m, Home: home.Name(), Dumps: s.dumps(), HintShard: s.hint, HintKey: s.shardKey != "",
-		Dropped: s.tx.dropped,
+		Dropped: s.tx.dropped, Role: s.currentRole(), ForeignEncoding: s.foreignEncoding,
 	}, nil
 }
 
@@ -317,6 +364,9 @@ func (s *session) refreshContext() {
 	s.triggersOff = switchesOff(s.effective()) && hasGuards(view.m)
 	if !s.standardConforming() {
 		key = append(key, "\x00escapes"...)
+	}
+	if s.foreignEncoding { // texts that views bring along are in UTF8
+		key = append(key, "\x00foreign"...)
 	}
 	if s.pathChanged() {
 		key = append(key, "\x00local"...)

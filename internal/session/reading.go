@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -100,6 +101,22 @@ func (s *session) noteReading(st *statement) {
 	if st.readUnder = nil; strings.ContainsAny(st.text, "'$\\") || mentions(st.text, "null") || isForeign(st.text) {
 		st.readUnder = s.effective()
 	}
+}
+
+// readsViewsAsMade refuses to read the texts of views anew where they would mean something else than when they were made. PostgreSQL reads them once.
+func (s *session) readsViewsAsMade() *pgerr.Error {
+	for parameter, other := range map[string]func(value string) bool{
+		"array_nulls": func(value string) bool {
+			return !slices.Contains([]string{"on", "true", "yes", "1"}, strings.ToLower(value))
+		},
+		"xmloption": func(value string) bool { return !strings.EqualFold(value, "content") },
+	} {
+		if e, set := s.effective().find(parameter); set && slices.ContainsFunc(e.values, other) {
+			return pgerr.New(pgerr.FeatureNotSupported, "this query of a view is not supported over several shards under another %s", parameter).
+				WithDetail("The router puts the view's query into the statement, where its literals may mean something else than when it was made.").WithHint("RESET %s first.", parameter)
+		}
+	}
+	return nil
 }
 
 // stillReads refuses a prepared statement that may not mean any more what it meant when it was prepared.

@@ -159,8 +159,8 @@ func (s *session) headIsLocal() bool {
 // giveLocal tells the client what the session itself answers, as far as its turn has come.
 func (s *session) giveLocal() {
 	for s.headIsLocal() {
-		if s.gather == nil || s.gather.at == 0 {
-			s.out = append(s.out, s.ops[s.expects[s.head].op].data...)
+		if at := s.expects[s.head].op; s.gather == nil || s.gather.showsLocal(at) {
+			s.out = append(s.out, s.ops[at].data...)
 		}
 		s.head++
 	}

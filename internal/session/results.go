@@ -69,7 +69,7 @@ func (s *session) crossesNumbers() bool {
 }
 
 // hasSettledColumns says whether a statement has the same columns each time it runs under one plan.
-func hasSettledColumns(st *plan.Statement) bool { return st.Command == plan.Pass && !st.Cursor }
+func hasSettledColumns(st *plan.Statement) bool { return st.Command == plan.Pass && st.Cursor == nil }
 
 // carriedOut says what has to be looked into of the rows that a Bind asks for; nil: nothing.
 func (s *session) carriedOut(st *statement, m *wire.Bind) *carried {

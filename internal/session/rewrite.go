@@ -117,6 +117,14 @@ func (s *session) showOurs(name string) string {
 		if value = "off"; s.wantsConsistent() {
 			value = "on"
 		}
+	case fanoutParameter:
+		value = string(s.currentFanout())
+	case partialResults:
+		if value = "off"; s.wantsPartial() {
+			value = "on"
+		}
+	case missingShards:
+		value = s.missingNames()
 	default:
 		return "SHOW " + parameterSQL(name) // the server says that there is no such parameter
 	}
@@ -203,6 +211,9 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 	if only.Refusal != nil {
 		return noShard, only.Refusal
 	}
+	if only.Makes != nil {
+		return noShard, makesWhenExecuted(only)
+	}
 	if only.Route.Level == plan.AnyOwner && len(only.Route.Numbers) > 0 {
 		return noShard, pgerr.New(pgerr.FeatureNotSupported, "EXECUTE of an INSERT whose keys the router draws is not supported").
 			WithDetail("The shard has the text that was prepared, without keys.").WithHint("Send the INSERT itself, or prepare it by the protocol, as drivers do.")
@@ -225,7 +236,12 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 			return noShard, refused
 		}
 	}
-	return s.place(only, inner)
+	shard, refused := s.place(only, inner)
+	if shard == ownShard && st.Name != "EXECUTE" {
+		return noShard, pgerr.New(pgerr.FeatureNotSupported, "%s of a prepared statement over several shards that is answered in steps is not supported yet", st.Name).
+			WithDetail("Its arguments are expressions, whose values the router does not know.").WithHint("Send the statement itself.")
+	}
+	return shard, refused
 }
 
 // planAside plans a prepared statement without losing the literals of the text that names it.
@@ -337,6 +353,9 @@ func (s *session) answerVirtual(st *plan.Statement, src source, shapeOnly bool) 
 func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Error) {
 	if catalogue := s.catalogWithoutOwn(v); catalogue != "" {
 		return catalogue, nil
+	}
+	if v.Name == plan.ViewDefinition {
+		return "cleave.plain_viewdef", nil
 	}
 	if sequence, isSequence := strings.CutPrefix(v.Name, plan.SequencePrefix); isSequence {
 		return s.dumpedSequence(v, sequence, shapeOnly)

@@ -61,7 +61,7 @@ func (s *session) onShard(number int, work func(shard.Asker) error) error {
 			a, err := s.ask(sql)
 			if err != nil {
 				lost = err
-				return nil, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s.", err)
+				return nil, lostShard(s.backend.ShardName(), err)
 			}
 			if status = a.status; a.failure != nil {
 				return nil, a.failure.PGError()

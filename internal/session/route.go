@@ -29,6 +29,8 @@ type source struct {
 	outer     *source
 	// makes are the prepared statements that the text makes before.
 	makes []*statement
+	// planned is the plan of a text that is no prepared statement.
+	planned *planned
 }
 
 var noLiterals sqltext.Normalized
@@ -47,6 +49,9 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if s.tx.view == nil {
 		s.tx.view = s.view // what it was planned with
 	}
+	if refused := s.beginMissing(st); refused != nil {
+		return refused
+	}
 	if st.NeedsSession && s.poolMode != SessionMode {
 		return needsSession(st)
 	}
@@ -54,6 +59,9 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 		if refused := s.knowNumbers(st, src); refused != nil {
 			return refused
 		}
+	}
+	if !st.Reads && (st.Command == plan.Pass || st.Command == plan.Execute) {
+		s.changes++
 	}
 	if s.triggersOff && !st.Reads && (st.Command == plan.Pass || st.Command == plan.Execute) {
 		return triggersOff
@@ -70,8 +78,23 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if st.Route.Hinted {
 		s.noteHint(st)
 	}
-	if shard == severalShards {
+	switch {
+	case shard == severalShards:
+		if refused := s.mayScatter(st, (st.Load == nil || st.Load.Query) && fansOut(&s.whatRuns(st).Route)); refused != nil {
+			return refused
+		}
 		return s.spreadOver(st, src)
+	case shard == composedShards:
+		if refused := s.mayScatter(st, s.scatters); refused != nil {
+			return refused
+		}
+		return s.compose(st, src)
+	case shard == ownShard:
+		return s.answerOwn(st, src)
+	case st.Declares != nil && s.cursorOf(st.Declares.Name) != nil && (st.Declares.Hold || s.currentStatus() != statusIdle):
+		return errCursorExists(st.Declares.Name)
+	case st.CurrentOf != "" && s.cursorOf(st.CurrentOf) != nil:
+		return notAtRow
 	}
 	now := s.shardNow()
 	if len(s.spreadTo) > 0 { // what the unit has so far is on several
@@ -140,19 +163,19 @@ func (s *session) spreadAfter(st *plan.Statement, src source) *pgerr.Error {
 	if refused := s.maySpread(st); refused != nil {
 		return refused
 	}
+	shards, refused := s.usableOf(shards, s.whatRuns(st))
+	if refused != nil {
+		return refused
+	}
 	for _, shard := range shards {
-		if refused := s.usable(shard, s.whatRuns(st)); refused != nil {
-			return refused
-		}
 		if refused := s.learnNumbers(shard); refused != nil {
 			return refused
 		}
 	}
 	s.unload = nil
-	if st.Load != nil && st.Reads {
+	if st.Load != nil && (st.Reads || st.Load.Query) {
 		s.unload = newUnload(st.Load)
-	}
-	if st.Load != nil && !st.Reads {
+	} else if st.Load != nil {
 		l, refused := s.prepareLoad(st)
 		if refused != nil {
 			return refused
@@ -213,10 +236,8 @@ func (s *session) mayDivide(st *plan.Statement, src source) *pgerr.Error {
 		return refusal.WithDetail("It calls a function of the router.").WithHint("Call it first, and use its result.")
 	case run.Route.Parts == plan.ByRow && len(run.Numbers) > 0:
 		return refusal.WithDetail("It calls %s, in whose place the router puts another function.", run.Numbers[0].Function).WithHint("Ask for the number first.")
-	case run.Pin != "" || len(run.Settings) > 0 || run.NeedsSession || run.Cursor:
+	case run.Pin != "" || len(run.Settings) > 0 || run.NeedsSession || run.Cursor != nil:
 		return refusal.WithDetail("It leaves something in the session, which is on one shard.").WithHint("Bind it to one key.")
-	case st.Name == "DECLARE CURSOR":
-		return refusal.WithDetail("Its rows would have to be put together from several shards.").WithHint("Name keys of one shard.")
 	}
 	return nil
 }
@@ -272,8 +293,17 @@ func (s *session) usable(number int, st *plan.Statement) *pgerr.Error {
 
 // place returns the shard that a statement has to run on, noShard if any will do.
 func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
-	if st.Cursor {
+	switch {
+	case st.Makes != nil, st.Cursor != nil && s.cursorOf(st.Cursor.Name) != nil:
+		return ownShard, nil
+	case st.Cursor != nil && s.portals[st.Cursor.Name] != nil && s.portals[st.Cursor.Name].isOnSeveral():
+		return noShard, errPortal(st)
+	case st.Cursor != nil:
 		return s.cursorPlace(), nil
+	case st.Declares != nil && (st.Route.Level == plan.Several || st.Route.Level == plan.Composed):
+		return s.placeDeclared(st, src)
+	case copiesQuery(st) && (st.Route.Level == plan.Several || st.Route.Level == plan.Composed):
+		return s.placeCopied(st, src)
 	}
 	switch st.Command {
 	case plan.Pass, plan.ShowVariable:
@@ -300,6 +330,8 @@ func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
 		return s.byKey(&st.Route, src)
 	case plan.Several:
 		return s.several(st, src)
+	case plan.Composed:
+		return s.placeComposed(st, src)
 	case plan.AnyOwner:
 		return s.madeBy(&st.Route)
 	case plan.Everywhere:
@@ -628,6 +660,10 @@ func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []
 // aside asks a backend something that is no part of the client's transaction, under the same settings. A client that has a backend
 // does not wait for another: many that did so could wait for each other.
 func (s *session) aside(question func() (answer, error)) (answer, *pgerr.Error) {
+	defer s.visitEnds(s.backend)
+	if s.backend == nil {
+		s.visitAny()
+	}
 	if s.mayAskInside() {
 		return s.inside("", question)
 	}
@@ -658,8 +694,11 @@ func (s *session) asideOn(shard int, question func() (answer, error)) (answer, *
 	}
 	a, err := question()
 	if err != nil {
-		s.drop(err.Error())
-		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+		lost := s.dropLost(err)
+		if refused := refusalIn(err); refused != nil {
+			return answer{}, refused
+		}
+		return answer{}, lost
 	}
 	_ = s.settle()
 	return a, nil
@@ -667,6 +706,7 @@ func (s *session) asideOn(shard int, question func() (answer, error)) (answer, *
 
 // askShard asks a shard: the transaction's own backend, if it has one there and that is free, so that it does not wait for another.
 func (s *session) askShard(shard int, question func() (answer, error)) (answer, *pgerr.Error) {
+	defer s.asks()()
 	defer s.visitEnds(s.backend)
 	s.visit(shard)
 	if s.mayAskInside() && s.backend.Shard() == shard {
@@ -696,9 +736,9 @@ func (s *session) inside(more string, question func() (answer, error)) (answer, 
 		}
 	}
 	if err != nil {
-		s.drop(err.Error())
+		lost := s.dropLost(err)
 		s.endWithLeg()
-		return answer{}, pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s", err)
+		return answer{}, lost
 	}
 	return a, nil
 }

@@ -71,13 +71,13 @@ func findRows(text []byte, standardConforming bool, valuesAt int) (rowText, bool
 		case !inRows:
 		case token.Kind.IsLiteral():
 			found.onlyParams = false
-		case token.Kind == sqltext.Punctuation && string(word) == "(":
+		case token.Kind == sqltext.Punctuation && (string(word) == "(" || string(word) == "[" && depth > 0):
 			if depth == 0 {
 				start, commas = token.Start, 0
 			}
 			found.onlyParams = found.onlyParams && depth == 0
 			depth++
-		case token.Kind == sqltext.Punctuation && string(word) == ")":
+		case token.Kind == sqltext.Punctuation && (string(word) == ")" || string(word) == "]" && depth > 1):
 			if depth--; depth == 0 {
 				found.rows = append(found.rows, span{start, token.End})
 				found.uneven = found.uneven || expected >= 0 && commas != expected

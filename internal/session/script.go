@@ -84,13 +84,22 @@ func (s *script) release(l line) {
 	*s = kept
 }
 
-// rollbackTo forgets all behind a savepoint, which stays.
+// rollbackTo forgets all behind a savepoint, which stays. One that was made before the script begins may have got its name back by what is in the
+// script: others of that name were behind it.
 func (s *script) rollbackTo(l line) {
 	if at := s.at(l.savepoint); at >= 0 {
 		*s = (*s)[:at+1]
 		return
 	}
-	*s = append((*s)[:0], l)
+	*s = slices.DeleteFunc(*s, func(before line) bool { return before.kind == lineSet || before.kind == lineSavepoint })
+	if !s.endsInRollback(l.savepoint) {
+		*s = append(*s, l)
+	}
+}
+
+// endsInRollback says whether the last thing is to go back to this savepoint.
+func (s script) endsInRollback(savepoint string) bool {
+	return len(s) > 0 && s[len(s)-1].kind == lineRollbackTo && s[len(s)-1].savepoint == savepoint
 }
 
 // say notes what a command inside a transaction has said, for the shards that did not hear it.

@@ -83,6 +83,8 @@ type Config struct {
 	DrainTimeout time.Duration
 	// Plans is how many plans are kept. Default: 10,000.
 	Plans int
+	// Rows is how much may be held of several shards' rows.
+	Rows Rows
 	// Logger hears what nobody is told. Default: slog's.
 	Logger *slog.Logger
 }
@@ -98,6 +100,7 @@ func (c Config) withDefaults() Config {
 	c.HoldTimeout = orDefault(c.HoldTimeout, 30*time.Second)
 	c.DrainTimeout = orDefault(c.DrainTimeout, 30*time.Second)
 	c.Plans = orDefault(c.Plans, 10_000)
+	c.Rows = c.Rows.withDefaults()
 	if c.Schema == nil {
 		c.Schema = func() topology.SchemaState { return topology.SchemaState{} }
 	}
@@ -123,8 +126,9 @@ func orDefault[T comparable](value, fallback T) T {
 
 // Server takes clients in. Make it with [New]. Safe for concurrent use.
 type Server struct {
-	config  Config
-	planner *planner
+	config    Config
+	allowance allowance // what statements hold of several shards' rows
+	planner   *planner
 	// view is the map that statements are planned and routed with.
 	view atomic.Pointer[mapView]
 	// epoch grows with every change of the schema that passed through here.
@@ -153,7 +157,7 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server {
 	c = c.withDefaults()
-	s := &Server{config: c, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}, watched: newWatchList()}
+	s := &Server{config: c, allowance: allowance{Rows: c.Rows}, planner: newPlanner(c.Plans, c.Catalog, c.Statements), sessions: map[uint32]*session{}, watched: newWatchList()}
 	s.mockSecret = make([]byte, 32)
 	_, _ = rand.Read(s.mockSecret) // never fails
 	return s
@@ -506,6 +510,8 @@ func (s *session) leave() {
 	for shard := range s.pinnedShards() {
 		s.unpin(shard, "the client left")
 	}
+	s.closeCursors()
+	s.forgetPortals()
 	s.releaseHolds()
 }
 
@@ -547,12 +553,19 @@ func (s *session) canceller(ctx context.Context) func() {
 	if s.active != nil && !slices.Contains(working, s.active) {
 		working = append(working, s.active)
 	}
+	if s.telling.Load() {
+		for _, l := range s.legs {
+			if l.owes {
+				working = append(working, l.backend)
+			}
+		}
+	}
 	switch {
 	case s.waiting: // whatever backends it has do nothing meanwhile
 		s.cancelled.Store(true)
 		return s.cancelWait
 	case len(working) > 0 || interrupt != nil:
-		if s.asking.Load() {
+		if s.asking.Load() || s.telling.Load() {
 			s.cancelled.Store(true)
 		}
 		return func() {

@@ -64,6 +64,7 @@ type session struct {
 	reading         binding.Session   // how values are read
 	conforming      bool              // a backslash in a string is just a backslash
 	triggersOff     bool              // the client has switched them off, when no table was declared yet
+	changes         uint64            // how many statements it has run that may write
 	temporary       map[string]bool   // names of temporary relations
 	reported        map[string]string // parameters as the client was told
 	// reportedBefore are those from before the transaction; nil if none has changed.
@@ -121,6 +122,9 @@ type session struct {
 	loaded      bool    // it has run, and the client has still to end the unit
 	interrupt   func()  // ends from outside what the session itself does, besides its backends: a COPY, a function of the router; nil: nothing
 	gather      *gather // what a statement on several shards has answered so far; nil: there is none
+	sink        sink    // where its rows go, if not to the client
+	sunkTag     string  // what the shards have answered with, if the rows are not for the client
+	own         own     // the statement in hand, if the session itself answers it
 	stepError   error   // why a step failed, if the session ends by it
 	// isolations remembers the level at which transactions begin, under these settings.
 	isolations map[*settings]string
@@ -158,6 +162,12 @@ type session struct {
 	shardKey        string          // of cleave.shard_key; empty: not set
 	consistent      bool            // cleave.consistent_reads
 	firstConsistent bool            // that the session began with
+	fanout          fanout          // of cleave.fanout; empty: not set
+	firstFanout     fanout          // that the session began with
+	partial         toggle          // cleave.partial_results
+	missing         missing         // shards that the last statement was answered without
+	wholeOnly       bool            // what runs is a part of something that needs all its shards
+	scatters        bool            // scratch: the statement that is placed goes to shards that no key of it names
 	hinted          string          // the last hint that was logged
 	planningAside   bool            // what is planned is the body of a prepared statement
 	explaining      bool            // the unit has an EXPLAIN to which the router adds lines
@@ -186,8 +196,8 @@ type session struct {
 	cancelled atomic.Bool
 	// justRead: the message in hand came, whole, with what was read last. The session alone knows.
 	justRead bool
-	// asking: the backend at work has a question of the session's own.
-	asking atomic.Bool
+	// asking: the backend at work has a question of the session's own. telling: of the shards of a statement, some may not have been told it.
+	asking, telling atomic.Bool
 	// sending is since when answers of shards are waited for, in nanoseconds; 0: none is. steps grows with whatever is sent. sentence ends a wait.
 	sending  atomic.Int64
 	steps    atomic.Uint64
@@ -199,8 +209,11 @@ type session struct {
 	asideFrom *pool.Backend
 	asideOwes bool
 	failing   *gather // the statement of which what is left is to be ended
-	draining  atomic.Bool
-	idle      atomic.Bool // waits for the client, outside any transaction
+	// timing stands for the statement whose time is measured; nil: none is. timedOut: its time is over.
+	timing   *byte
+	timedOut atomic.Bool
+	draining atomic.Bool
+	idle     atomic.Bool // waits for the client, outside any transaction
 }
 
 const noShard = -1
@@ -217,6 +230,8 @@ type transaction struct {
 	characteristics []line
 	// view is the map that all statements of the transaction use.
 	view *mapView
+	// moment is when it began, for statements on several shards, as a literal; empty: nobody asked yet.
+	moment string
 	// level is its isolation level, if it was asked for. opened: its snapshots were opened on all shards, and fit together.
 	level  string
 	opened bool

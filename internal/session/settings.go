@@ -178,6 +178,8 @@ type settingsLog struct {
 	savepoints []savepointMark
 	// switches are what was said of consistent reads, which no server knows of.
 	switches []readsSwitch
+	// held are the session's own cursors that were declared WITH HOLD.
+	held []*cursor
 }
 
 type readsSwitch struct{ on, local bool }
@@ -188,7 +190,7 @@ type savepointMark struct {
 }
 
 func (l *settingsLog) reset() {
-	l.changes, l.savepoints, l.switches = l.changes[:0], l.savepoints[:0], l.switches[:0]
+	l.changes, l.savepoints, l.switches, l.held = l.changes[:0], l.savepoints[:0], l.switches[:0], nil
 }
 
 func (l *settingsLog) savepoint(name string) {

@@ -49,6 +49,8 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 		return s.anywhere(nothing), nil
 	case len(s.wanted) == 1:
 		return s.wanted[0], nil
+	case st.Composition != nil && (route.Parts == plan.Whole || s.skipsRows(st, src)):
+		return s.placeComposed(st, src)
 	case route.Parts == plan.Whole:
 		return noShard, s.placing.explained(undivided(route))
 	}

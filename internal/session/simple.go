@@ -22,7 +22,7 @@ func (s *session) simpleQuery(body []byte) error {
 		}
 	}
 	s.unnamed = nil // as in PostgreSQL, a simple query ends the unnamed statement and portal
-	s.current = portal{}
+	s.dropPortal(nil)
 	s.lastTag = s.lastTag[:0]
 	return s.runText(text)
 }
@@ -82,8 +82,12 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 		return s.sync()
 	}
 	o := op{kind: opQuery, data: text, planned: p}
-	if refused := s.prepareQuery(st, &o, source{scan: &s.scan, text: text}); refused != nil {
+	if refused := s.prepareQuery(st, &o, source{scan: &s.scan, text: text, planned: p}); refused != nil {
 		return s.refuseQuery(refused)
+	}
+	if answered := s.own; answered != nil {
+		s.own = nil
+		return s.queryOwn(answered, p)
 	}
 	s.ops = append(s.ops, o)
 	if len(s.spreadTo) > 0 || s.tx.implicit && !s.inText {
@@ -173,7 +177,7 @@ func beginsBlock(statements []plan.Statement) bool {
 
 // prepareQuery routes a statement and writes it as the shard is to see it.
 func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Error {
-	if refused := s.routeTo(st, src); refused != nil {
+	if refused := s.routeTo(st, src); refused != nil || s.own != nil {
 		return refused
 	}
 	if st.Binary {

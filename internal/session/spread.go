@@ -2,10 +2,10 @@ package session
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
@@ -35,7 +35,7 @@ type gather struct {
 	done    bool
 	// returned are the rows of each shard, kept until their order is known.
 	returned [][][]byte
-	size     int
+	held     held
 	// lastTold are the sequences whose last number is known, see [toldNumbers].
 	lastTold []string
 	// unload is set for COPY TO; last is the place of the last shard.
@@ -43,26 +43,37 @@ type gather struct {
 	last   int
 	// limit is how many rows the client gets at most, unlimited if there is no limit, given how many it has got.
 	limit, given int64
+	// sink takes the rows, if they are not for the client; nothing but errors and notices is told then.
+	sink sink
 	// failed: the client has been told of an error. lost: a leg is gone.
 	failed, lost bool
+	// partly: shards that are away may be left out. joining are those that the statement is the first of its transaction for; fresh: the one that is told its
+	// part is one of them; used: rows of the one that is heard, or how many there are, have been taken; answered: one has said all; parted: one was lost and left out.
+	partly, fresh, used, answered, parted bool
+	joining                               []int
+	// first is the place of the shard whose answer the client sees but for rows; shown is what it has seen of that, if another shard may have to go on with it.
+	first int
+	shown map[shownReply]bool
 	// untold is an error that the client has not been told of, because a better one comes; nil: there is none.
 	untold *wire.Fields
 }
 
-// maxGathered is how many bytes of returned rows are kept to bring them into their order.
-const maxGathered = 256 << 20
-
 // wants says whether a message has to be seen whole.
 func (g *gather) wants(kind byte) bool {
-	return kind == wire.RespRowDescription || kind == wire.RespDataRow && g.parts == plan.ByRow || kind == wire.RespCopyData && g.unload.looks()
+	return kind == wire.RespRowDescription || kind == wire.RespDataRow && (g.parts == plan.ByRow || g.sink != nil) || kind == wire.RespCopyData && g.unload.looks()
 }
 
 // flushSpread runs a unit whose operations concern several shards: all are told, and then heard one after the other.
 func (s *session) flushSpread() error {
 	shards := s.spreadTo
 	s.gather = &gather{columns: map[int][]byte{}, parts: s.spreadParts, order: s.rowOrder, returned: make([][][]byte, len(shards))}
-	s.gather.unload, s.gather.last, s.gather.limit = s.unload, len(shards)-1, s.spreadLimit
-	defer func() { s.gather, s.spreadTo, s.loading, s.unload = nil, nil, nil, nil }()
+	s.gather.allowPartly(s.gathersPartly())
+	s.gather.unload, s.gather.last, s.gather.limit, s.gather.sink = s.unload, len(shards)-1, s.spreadLimit, s.sink
+	s.gather.held.of = &s.server.allowance
+	defer func() {
+		s.gather.held.release()
+		s.gather, s.spreadTo, s.loading, s.unload = nil, nil, nil, nil
+	}()
 	if s.needsBlock() {
 		s.startBlock()
 	}
@@ -101,6 +112,7 @@ func (s *session) exchangeSpread(shards []int) error {
 	first := len(shards)
 	if s.spreadParts == plan.Copies && s.loading == nil {
 		first = 1
+		defer s.limitTime()() // of both steps
 	}
 	if err := s.exchangePart(shards, 0, first); err != nil || s.gather.failed {
 		return err
@@ -110,33 +122,64 @@ func (s *session) exchangeSpread(shards []int) error {
 
 // exchangePart is exchangeSpread for the shards from one place to another.
 func (s *session) exchangePart(shards []int, from, to int) error {
+	for _, shard := range shards[from:to] { // while nobody is waited for
+		if refused := s.learnNumbers(shard); refused != nil {
+			s.gather.failNow(s, refused)
+			return nil
+		}
+	}
+	s.telling.Store(true)
+	defer s.telling.Store(false)
 	told, err := s.tellSpread(shards[:to], from)
 	if err != nil {
 		return err
 	}
-	return s.hearSpread(shards[:told], from)
+	return s.hearSpread(told, from)
 }
 
-// tellSpread sends each shard from a place on its part, and returns how many could be told before one could not.
-func (s *session) tellSpread(shards []int, from int) (told int, err error) {
+// allAreTold ends the telling. Who cancelled meanwhile has cancelled what those do who were told then, which may have been done; so all are cancelled now.
+func (s *session) allAreTold() {
+	s.telling.Store(false)
+	cancelled := s.cancelled.Load()
+	if s.gather.sink == nil { // or the next step has to know of it, if this one ends before it is cancelled
+		s.cancelled.Store(false)
+	}
+	if cancelled {
+		ctx, cancel := context.WithTimeout(s.ctx, cancelTimeout)
+		defer cancel()
+		s.mu.cancel(func() func() { return s.canceller(ctx) })
+	}
+}
+
+// tellSpread sends each shard from a place on its part, and returns those that could be told before one could not. Shards that the statement can do without are
+// left out.
+func (s *session) tellSpread(shards []int, from int) (told []int, err error) {
 	for i := from; i < len(shards); i++ {
 		if s.backend != nil && s.backend.Shard() != shards[i] {
 			s.setAside()
 		}
 		s.gather.at, s.target = i, shards[i]
+		if s.gather.fresh = s.backend == nil && s.legs[shards[i]] == nil; s.gather.fresh {
+			s.gather.joining = append(s.gather.joining, shards[i])
+		}
 		err := s.send()
+		if away := s.away(err); away != nil {
+			shards = s.without(shards, i, away)
+			i--
+			continue
+		}
 		if refused := refusalIn(err); refused != nil && refused.Severity != pgerr.SeverityFatal {
 			s.gather.failNow(s, refused)
-			return i, nil
+			return shards[:i], nil
 		}
 		if errors.Is(err, errLegLost) {
-			return i, nil
+			return shards[:i], nil
 		}
 		if err != nil {
-			return i, err
+			return shards[:i], err
 		}
 	}
-	return len(shards), nil
+	return shards, nil
 }
 
 // hearSpread reads what the shards from a place on answer.
@@ -146,17 +189,22 @@ func (s *session) hearSpread(shards []int, from int) error {
 	}
 	s.workOn(shards[from:])
 	defer s.setWorking(nil)
+	s.allAreTold()
+	if m, merges := s.gather.sink.(*merging); merges {
+		return m.hear(shards[from:])
+	}
 	failing := false
 	for i, shard := range shards[from:] {
 		if s.gather.failed && !failing {
 			failing = true
 			defer s.endRestSoon()()
 		}
-		s.gather.at = from + i
+		s.gather.at, s.gather.used = from+i, false
 		s.resume(s.legs[shard])
 		if err := s.receive(); err != nil && !errors.Is(err, errLegLost) && !errors.Is(err, errAwaitsData) {
 			return err
 		}
+		s.gather.heard(s.isMissing(shard))
 		if s.backend != nil {
 			s.setAside()
 		}
@@ -191,11 +239,12 @@ func (s *session) runLoad(shards []int) error {
 
 // workOn says that all of these may be cancelled.
 func (s *session) workOn(shards []int) {
-	legs := make([]*leg, len(shards))
-	for i, shard := range shards {
-		legs[i] = s.legs[shard]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.works(len(shards) > 0)
+	for _, shard := range shards {
+		s.working = append(s.working, s.legs[shard].backend)
 	}
-	s.setWorking(legs)
 }
 
 // endGather tells the client what the statement has come to, and the transaction.
@@ -204,11 +253,18 @@ func (s *session) endGather() {
 	if g.untold != nil {
 		s.out = wire.AppendFields(s.out, wire.RespError, *g.untold)
 	}
+	if g.partly {
+		s.endPartly()
+	}
 	if !g.failed {
 		s.giveReturned(g)
-		if g.done {
-			s.tellGathered(g.wholeTag())
-		}
+	}
+	switch {
+	case g.failed || !g.done:
+	case g.sink == nil:
+		s.tellGathered(g.wholeTag())
+	default:
+		s.sunkTag = g.wholeTag()
 	}
 	switch {
 	case g.lost:
@@ -237,15 +293,33 @@ func (s *session) giveReturned(g *gather) {
 	if !inOrder {
 		for _, rows := range g.returned {
 			for _, row := range rows {
-				s.out = append(s.out, row...)
+				s.giveGathered(g, row)
 			}
 		}
 		return
 	}
 	next := make([]int, len(g.returned))
 	for _, at := range g.order {
-		s.out = append(s.out, g.returned[at][next[at]]...)
+		s.giveGathered(g, g.returned[at][next[at]])
 		next[at]++
+	}
+}
+
+// giveGathered passes on a message with a row.
+func (s *session) giveGathered(g *gather, message []byte) {
+	if g.sink == nil {
+		s.out = append(s.out, message...)
+	} else if !g.failed {
+		g.keep(s, message)
+		s.out = append(s.out, s.instead...)
+		s.instead = s.instead[:0]
+	}
+}
+
+// keep gives a row to who takes them in place of the client.
+func (g *gather) keep(s *session, message []byte) {
+	if refused := g.sink.take(g.at, wire.Body(message)); refused != nil {
+		g.fail(s, refused)
 	}
 }
 
@@ -262,12 +336,7 @@ func (g *gather) wholeTag() string {
 
 // complete takes one shard's command tag.
 func (g *gather) complete(tag string) *pgerr.Error {
-	word, rows := tag, int64(-1)
-	if at := strings.LastIndexByte(tag, ' '); at >= 0 {
-		if n, err := strconv.ParseInt(tag[at+1:], 10, 64); err == nil {
-			word, rows = tag[:at], n
-		}
-	}
+	word, rows := splitTag(tag)
 	if g.parts == plan.Kept && rows > 0 && !slices.Contains(g.order, g.at) {
 		return movesRow
 	}
@@ -305,8 +374,21 @@ func (g *gather) failNow(s *session, e *pgerr.Error) {
 
 // gatherReply sees one message of one of several shards, and says whether the client is to see it.
 func (s *session) gatherReply(e *expect, kind byte, message []byte) (show bool, err error) {
+	operation := e.op
+	s.gather.used = s.gather.used || !e.hidden && isResult(kind)
+	show, err = s.gatherPart(e, kind, message)
+	if show && !isResult(kind) && !isUnasked(kind) {
+		show = s.gather.showsOnce(operation, kind)
+	}
+	if s.gather.sink != nil && kind != wire.RespNotice && kind != wire.RespParameterStatus && kind != wire.RespNotification {
+		show = false
+	}
+	return show, err
+}
+
+func (s *session) gatherPart(e *expect, kind byte, message []byte) (show bool, err error) {
 	g := s.gather
-	first := g.at == 0 && !g.failed
+	first := g.at == g.first && !g.failed
 	switch kind {
 	case wire.RespDataRow:
 		return s.gatherRow(e, message)
@@ -356,17 +438,46 @@ func (s *session) gatherRow(e *expect, message []byte) (show bool, err error) {
 	case e.hidden || g.failed || g.parts == plan.Copies && g.at > 0 && !s.explaining:
 		return false, nil
 	case s.explaining:
-		return s.explainBefore(e, message), nil
+		return s.gatherExplained(e, message), nil
 	case g.parts != plan.ByRow:
-		return g.gives(), nil
+		show = g.gives()
+		if show && g.sink != nil {
+			g.keep(s, message)
+		}
+		return show, nil
 	}
-	if g.size += len(message); g.size > maxGathered {
-		g.fail(s, pgerr.New(pgerr.ProgramLimitExceeded, "the rows that the statement returns are too many").
-			WithDetail("They come from several shards, and up to %d bytes of them are brought into their order.", maxGathered).WithHint("Insert fewer rows at a time."))
+	if most := g.held.of.Given; g.held.filled+int64(len(message)) > most {
+		g.fail(s, g.held.of.tooMuch(tooManyReturned(most)))
+		return false, nil
+	}
+	if !g.held.add(int64(len(message))) {
+		g.fail(s, g.held.of.noMemory())
 		return false, nil
 	}
 	g.returned[g.at] = append(g.returned[g.at], bytes.Clone(message))
 	return false, nil
+}
+
+// gatherExplained is gatherRow for a line of an EXPLAIN.
+func (s *session) gatherExplained(e *expect, message []byte) (show bool) {
+	g := s.gather
+	show = s.explainBefore(e, message)
+	if g.sink == nil {
+		return show
+	}
+	lines := message
+	if !show {
+		lines, s.instead = s.instead, nil
+	}
+	for len(lines) > 0 && !g.failed {
+		_, size, err := wire.Frame(lines)
+		if err != nil {
+			return false
+		}
+		g.keep(s, lines[:size])
+		lines = lines[size:]
+	}
+	return false
 }
 
 // sameColumns sees to it that all shards answer with the same columns: a schema may be changing.
@@ -383,39 +494,22 @@ func (s *session) sameColumns(asked int, kind byte, message []byte) error {
 	case kind == wire.RespNoData:
 		return nil
 	}
-	mine, err := wire.DecodeRowDescription(wire.Body(message))
-	if err != nil {
-		return err
-	}
-	theirs, err := wire.DecodeRowDescription(wire.Body(known))
-	if err != nil {
-		return err
-	}
-	if !sameDescription(mine, theirs) {
+	same, err := sameDescription(message, known)
+	if err == nil && !same {
 		g.fail(s, differentColumns)
 	}
-	return nil
+	return err
 }
 
 var differentColumns = pgerr.New(pgerr.SerializationFailure, "the shards answered with different columns").
 	WithDetail("The schema was changed while the statement ran, or differs from shard to shard.").WithHint("Try again. 'cleave schema diff' tells whether shards differ.")
 
 // sameDescription compares all but the numbers of tables, which every shard has of its own.
-func sameDescription(a, b wire.RowDescription) bool {
-	if a.Count() != b.Count() {
-		return false
-	}
-	columns := make([]wire.Column, 0, b.Count())
-	for _, c := range b.Columns() {
-		columns = append(columns, c)
-	}
-	for i, c := range a.Columns() {
-		other := columns[i]
-		if string(c.Name) != string(other.Name) || c.TypeOID != other.TypeOID && (c.TypeOID < firstUserOID || other.TypeOID < firstUserOID) || c.Format != other.Format {
-			return false
-		}
-	}
-	return true
+func sameDescription(a, b []byte) (bool, error) {
+	return wire.EqualDescriptions(wire.Body(a), wire.Body(b), func(one, other wire.Column) bool {
+		sameType := one.TypeOID == other.TypeOID || one.TypeOID >= firstUserOID && other.TypeOID >= firstUserOID
+		return sameType && one.Format == other.Format && bytes.Equal(one.Name, other.Name)
+	})
 }
 
 // firstUserOID is the first number of what is not PostgreSQL's own.
@@ -488,8 +582,14 @@ func (s *session) gatherError(e *expect, message []byte) (show bool, err error) 
 func (s *session) lostPart(cause error) error {
 	e := s.lostError(cause)
 	torn := s.passing > 0 && !s.passingHide
+	spared, shard := s.spares(e), s.backend.Shard()
 	s.drop(cause.Error())
 	s.passing, s.head = 0, len(s.expects)
+	if spared {
+		s.miss(shard, e)
+		s.gather.parted = true
+		return errLegLost
+	}
 	if torn {
 		s.out = s.out[:0]
 		return errEnd

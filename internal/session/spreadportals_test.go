@@ -24,21 +24,60 @@ func TestSavepointsBehindAStatementOnSeveralShards(t *testing.T) {
 	w.nothingPrepared(t)
 }
 
-// TestALimitOfRowsOnSeveralShardsIsRefused: the client hears why, and the shards are as they were.
-func TestALimitOfRowsOnSeveralShardsIsRefused(t *testing.T) {
+// TestRowsOfSeveralShardsInPortions: a client fetches rows of several shards so many at a time, whatever they are of, as from one server.
+func TestRowsOfSeveralShardsInPortions(t *testing.T) {
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)
-	here, there := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
-	c := dialRaw(t, w.address, nil)
-	c.query("INSERT INTO orders VALUES (" + here + ", 'x'), (" + there + ", 'x')")
-	both := " WHERE id IN (" + here + ", " + there + ")"
-	for _, sql := range []string{"SELECT id FROM orders" + both, "DELETE FROM orders" + both + " RETURNING id"} {
-		said := c.ask(parse("", sql), bind("", ""), runSome("", 1), sync1)
-		if !slices.Equal(said, []string{"parsecomplete", "bindcomplete", "ERROR 0A000 a limit of rows for a statement on several shards is not supported yet", "ready I"}) {
-			t.Errorf("%s: %q", sql, said)
+	here, there, far := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
+	insert := "INSERT INTO orders VALUES (" + here + ", 'x'), (" + there + ", 'x'), (" + far + ", 'x')"
+	all := parse("", "SELECT note FROM orders")
+	for name, steps := range map[string][]step{
+		"one at a time":        {sent(all, bind("", ""), describePortal(""), runSome("", 1), runSome("", 1), runSome("", 1), runSome("", 1), runSome("", 1), sync1)},
+		"more than there are":  {sent(all, bind("", ""), runSome("", 2), runSome("", 2), sync1), sent(all, bind("", ""), runSome("", 9), sync1)},
+		"the rest at once":     {sent(all, bind("", ""), runSome("", 1), run(""), run(""), sync1)},
+		"none left":            {sent(all, bind("", ""), run(""), runSome("", 1), sync1)},
+		"flushed":              {flushed(4, all, bind("", ""), runSome("", 1), flush), flushed(2, runSome("", 1), flush), sent(runSome("", 5), sync1)},
+		"in order":             {sent(parse("", "SELECT id FROM orders ORDER BY id DESC"), bind("", ""), describePortal(""), runSome("", 2), runSome("", 2), sync1)},
+		"computed":             {sent(parse("", "SELECT count(*), max(note) FROM orders GROUP BY note"), bind("", ""), runSome("", 1), runSome("", 1), sync1)},
+		"with a limit":         {sent(parse("", "SELECT note FROM orders LIMIT 2"), bind("", ""), runSome("", 1), runSome("", 1), runSome("", 1), sync1)},
+		"of an INSERT":         {sent(parse("", insert+" ON CONFLICT DO NOTHING RETURNING id"), bind("", ""), runSome("", 1), run(""), sync1)},
+		"of new rows":          {query("DELETE FROM orders"), sent(parse("", insert+" RETURNING id"), bind("", ""), describePortal(""), runSome("", 1), runSome("", 1), run(""), run(""), sync1)},
+		"of an UPDATE":         {sent(parse("", "UPDATE orders SET note = 'y' RETURNING note"), bind("", ""), runSome("", 2), sync1), query("SELECT note FROM orders"), query("UPDATE orders SET note = 'x'")},
+		"of a copied table":    {sent(parse("", "INSERT INTO countries VALUES ('a', 'b'), ('c', 'd') RETURNING name"), bind("", ""), runSome("", 1), runSome("", 2), sync1), query("DELETE FROM countries")},
+		"no rows":              {sent(parse("", "UPDATE orders SET note = 'x'"), bind("", ""), runSome("", 1), sync1), sent(parse("", "COPY orders (note) TO STDOUT"), bind("", ""), runSome("", 1), sync1)},
+		"by name, in a block":  {query("BEGIN"), sent(all, bind("p", ""), sync1), sent(runSome("p", 1), sync1), sent(describePortal("p"), runSome("p", 1), closePortal("p"), runSome("p", 1), sync1), query("COMMIT")},
+		"ended by a commit":    {query("BEGIN"), sent(all, bind("p", ""), runSome("p", 1), sync1), query("COMMIT"), sent(runSome("p", 1), sync1)},
+		"ended by a Sync":      {sent(all, bind("p", ""), runSome("p", 1), sync1), sent(runSome("p", 1), sync1)},
+		"in a failed block":    {query("BEGIN"), sent(all, bind("p", ""), runSome("p", 1), sync1), query("SELECT 1/0"), sent(runSome("p", 1), sync1), sent(closePortal("p"), sync1), query("ROLLBACK")},
+		"beside others":        {query("BEGIN"), sent(pipeline(all, bind("p", ""), runSome("p", 1), unnamed("SELECT 5"), runSome("p", 1), unnamed("SELECT note FROM orders WHERE id = "+there), run("p"), sync1)...), query("COMMIT")},
+		"one name for two":     {query("BEGIN"), sent(all, bind("p", ""), runSome("p", 1), bind("p", ""), sync1), query("ROLLBACK")},
+		"one name, in steps":   {query("BEGIN"), sent(parse("", "SELECT id FROM orders ORDER BY id"), bind("p", ""), runSome("p", 1), bind("p", ""), sync1), query("ROLLBACK")},
+		"the unnamed anew":     {query("BEGIN"), sent(all, bind("", ""), runSome("", 1), bind("", ""), runSome("", 2), sync1), query("SELECT 1"), sent(runSome("", 1), sync1), query("ROLLBACK")},
+		"what fails meanwhile": {sent(parse("", "SELECT 1 / (length(note) - 1) FROM orders"), bind("", ""), runSome("", 1), run(""), sync1), query("SELECT note FROM orders")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, address := range []string{w.plain.Addr(), w.address} {
+				c := dialRaw(t, address, nil)
+				c.query("DELETE FROM orders")
+				c.query(insert)
+			}
+			w.sameAsPlain(t, steps...)
+		})
+	}
+	w.nothingPrepared(t)
+}
+
+// TestExplainInPortions: the router's own lines are among those that are kept.
+func TestExplainInPortions(t *testing.T) {
+	w := newWorld(t, worldConfig{noPlain: true})
+	for _, sql := range []string{"EXPLAIN SELECT note FROM orders", "EXPLAIN SELECT note FROM orders ORDER BY note"} {
+		c := dialRaw(t, w.address, nil)
+		whole := c.ask(pipeline(unnamed(sql), sync1)...)
+		parts := c.ask(parse("", sql), bind("", ""), describePortal(""), runSome("", 1), runSome("", 2), run(""), sync1)
+		parts = slices.DeleteFunc(parts, func(said string) bool { return said == "portalsuspended" })
+		if !slices.Equal(whole, parts) || !slices.Contains(whole, "done EXPLAIN") {
+			t.Errorf("%s: at once %q, in portions %q", sql, whole, parts)
 		}
 	}
-	if said := c.query("SELECT note FROM orders" + both); !slices.Contains(said, "done SELECT 2") {
-		t.Errorf("%q", said)
-	}
+	w.settled(t)
 }

@@ -297,6 +297,22 @@ func (s *session) takeOurs(wanted []setting) ([]setting, *pgerr.Error) {
 			s.consistent, s.firstConsistent = on, on
 			continue
 		}
+		if e.name == fanoutParameter {
+			of, known := fanoutOf(e.values[0])
+			if !known {
+				return nil, wrongFanout(e.values[0])
+			}
+			s.fanout, s.firstFanout = of, of
+			continue
+		}
+		if e.name == partialResults {
+			on, refused := partialOf(e.values[0])
+			if refused != nil {
+				return nil, refused
+			}
+			s.partial = toggle{now: &on, first: &on}
+			continue
+		}
 		if e.name != "cleave.pool_mode" {
 			others = append(others, e)
 			continue
@@ -370,7 +386,7 @@ func startupSettings(startup wire.Startup) ([]setting, *pgerr.Error) {
 		}
 	}
 	for _, e := range wanted {
-		if isOurs(e.name) && e.name != "cleave.pool_mode" && e.name != consistentReads {
+		if isOurs(e.name) && e.name != "cleave.pool_mode" && e.name != consistentReads && e.name != fanoutParameter && e.name != partialResults {
 			return nil, pgerr.New(pgerr.UndefinedObject, "unrecognized configuration parameter \"%s\"", e.name)
 		}
 	}
@@ -469,6 +485,9 @@ func optionWords(text string) []string {
 type defaults struct {
 	parameters map[string]string // as servers report them
 	searchPath []string
+	fanout     string
+	timeout    string // its statement_timeout
+	partial    string // what the role has as cleave.partial_results
 	learnt     time.Time
 }
 
@@ -526,7 +545,7 @@ func (c *defaultsCache) of(s *session) (*defaults, *pgerr.Error) {
 		return nil, asError(err)
 	}
 	backend := s.backend
-	fresh := &defaults{parameters: backend.Parameters(), searchPath: s.state.searchPath, learnt: time.Now()}
+	fresh := &defaults{parameters: backend.Parameters(), searchPath: s.state.searchPath, fanout: s.state.greeting.Fanout, partial: s.state.greeting.PartialResults, timeout: s.state.greeting.StatementTimeout, learnt: time.Now()}
 	_ = s.settle()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -550,6 +569,9 @@ var errReplica = pgerr.New(pgerr.CannotConnectNow, "the server is a replica").Wi
 // Greet is for [pool.Config.OnLogin]: the first statement of a backend, and what is remembered of it.
 func Greet(router string, version func() uint64, learnt func(shardNumber int, g shard.Greeting)) func(ctx context.Context, b *pool.Backend) error {
 	return func(ctx context.Context, b *pool.Backend) error {
+		if b.Parameters()["in_hot_standby"] == "on" {
+			return errReplica
+		}
 		rows, err := b.Exec(ctx, shard.HelloSQL(router, version()))
 		if err != nil {
 			return fmt.Errorf("say hello to shard %q: %w", b.ShardName(), err)

@@ -124,6 +124,15 @@ type portal struct {
 	order  []int
 	limit  int64
 	shard  int
+	// own is set if the session itself answers it; cursor if it is that of a DECLARE whose rows the session has.
+	own    own
+	cursor *cursor
+	// changes is how many statements that may write the session had run when it was made.
+	changes uint64
+	// depth is how many savepoints it was made behind.
+	depth int
+	// kept are rows that the client has not fetched yet; nil if none are kept.
+	kept *portions
 	// carried says which columns of its rows have to be looked into.
 	carried *carried
 }
@@ -171,10 +180,28 @@ func (s *session) findPortal(name []byte) (*portal, *pgerr.Error) {
 	return p, nil
 }
 
-// forgetPortals: they end with their transaction.
+// forgetPortals: they end with their transaction, but for cursors that were declared WITH HOLD.
 func (s *session) forgetPortals() {
-	s.current = portal{}
-	clear(s.portals)
+	s.dropPortal(nil)
+	for name, p := range s.portals {
+		if p.cursor == nil || !p.cursor.kept {
+			s.dropPortal([]byte(name))
+		}
+	}
+}
+
+// isOwn says whether no server knows of it.
+func (p *portal) isOwn() bool { return p.local || p.own != nil || p.cursor != nil }
+
+// hasRows says whether the session keeps rows of it.
+func (p *portal) hasRows() bool { return p.kept != nil || p.cursor != nil }
+
+// close forgets its rows.
+func (p *portal) close() {
+	p.kept.close()
+	if p.cursor != nil {
+		p.cursor.rows.close()
+	}
 }
 
 // serverState is what is known of the session on a backend's side. It stays with the backend.

@@ -11,7 +11,7 @@ import (
 
 // goesApart says whether a statement of a text has to run elsewhere than those before it.
 func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error) {
-	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
+	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.Composed || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
 		return true, nil
 	}
 	shard, refused := s.place(st, src)
@@ -19,7 +19,7 @@ func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error)
 		return false, refused
 	}
 	now := s.shardNow()
-	return shard == severalShards || now != noShard && shard != now, nil
+	return shard < noShard || now != noShard && shard != now, nil
 }
 
 // goesStepByStep says whether the statements of a text cannot be planned together: one defines something, and another has to do with
@@ -96,9 +96,9 @@ func (s *session) rollbackSpreadTo(savepoint string) *pgerr.Error {
 		return pgerr.New(pgerr.InvalidSavepoint, "savepoint \"%s\" does not exist", savepoint)
 	}
 	legs := s.allLegs()
-	s.log.rollbackTo(savepoint)
+	s.rollbackToSavepoint(savepoint)
 	s.say(savepointLine(plan.RollbackTo, savepoint))
-	concerned := slices.DeleteFunc(legs, func(l *leg) bool { return len(l.pending) == 0 || l.pending[0].kind != lineRollbackTo })
+	concerned := slices.DeleteFunc(legs, func(l *leg) bool { return !l.pending.endsInRollback(savepoint) })
 	s.tx.failed = false
 	var failure *pgerr.Error
 	for i, a := range s.tellLegs(concerned, always("")) {

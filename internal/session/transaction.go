@@ -41,9 +41,9 @@ func (s *session) attach() error {
 		}
 		// The backend broke before anything of the client's was sent.
 		isPinned := s.pinned[shard] != nil
-		s.drop(err.Error())
+		lost := s.dropLost(err)
 		if isPinned || attempt == maxAttempts {
-			return pgerr.New(pgerr.ConnectionFailure, "the connection to a shard was lost").WithDetail("%s. Nothing was sent.", err)
+			return lost.WithDetail("%s. Nothing was sent.", err)
 		}
 	}
 }
@@ -254,9 +254,12 @@ func (s *session) releaseHolds() {
 	}
 }
 
-// keepSettings makes what the transaction set the session's.
+// keepSettings makes what the transaction set the session's, and cursors that it declared WITH HOLD.
 func (s *session) keepSettings() {
 	s.keepSwitches()
+	for _, c := range s.log.held {
+		c.kept = true
+	}
 	if len(s.log.changes) == 0 {
 		s.log.reset()
 		return
@@ -307,6 +310,17 @@ func (s *session) drop(reason string) {
 		s.lostPin = p.isLost()
 	}
 	s.mu.Unlock()
+}
+
+// dropLost is drop for a connection that broke, and what the client is told of it.
+func (s *session) dropLost(err error) *pgerr.Error {
+	name := s.backend.ShardName()
+	s.drop(err.Error())
+	return lostShard(name, err)
+}
+
+func lostShard(name string, err error) *pgerr.Error {
+	return pgerr.New(pgerr.ConnectionFailure, "the connection to shard %q was lost", name).WithDetail("%s", err)
 }
 
 // isLost says goodbye to a session whose own backend is gone, and with it what it was kept for.
@@ -395,10 +409,10 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.log.savepoint(st.Transaction.Savepoint)
 		s.say(savepointLine(st.Command, st.Transaction.Savepoint))
 	case plan.ReleaseSavepoint:
-		s.log.release(st.Transaction.Savepoint)
+		s.releaseSavepoint(st.Transaction.Savepoint)
 		s.say(savepointLine(st.Command, st.Transaction.Savepoint))
 	case plan.RollbackTo:
-		s.log.rollbackTo(st.Transaction.Savepoint)
+		s.rollbackToSavepoint(st.Transaction.Savepoint)
 		s.say(savepointLine(st.Command, st.Transaction.Savepoint))
 		s.tx.failed = false
 		s.contextChanged()
@@ -422,6 +436,9 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 			s.contextChanged()
 		}
 	default: // nothing that the session keeps
+	}
+	if st.Cursor != nil && st.Cursor.All {
+		s.closeCursors()
 	}
 	s.tx.locked = s.tx.locked || st.Upkeep
 	if st.Schema {

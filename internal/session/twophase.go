@@ -90,8 +90,7 @@ func explained(failure *pgerr.Error) *pgerr.Error {
 
 // prepare prepares the others, and returns those that are, and why the rest is not.
 func (c *commitment) prepare() (prepared []*leg, refused *pgerr.Error) {
-	c.s.asking.Store(true)
-	defer c.s.asking.Store(false)
+	defer c.s.asks()()
 	c.s.setWorking(c.others)
 	defer c.s.setWorking(nil)
 	members := txn.NumbersText(c.members)

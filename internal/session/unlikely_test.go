@@ -2,7 +2,6 @@ package session
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -90,7 +89,7 @@ func TestCommitsOverShardsAreFlushed(t *testing.T) {
 	}
 }
 
-// TestCopiesThatWouldDiffer: a write to a reference table that might do something else on another shard is refused.
+// TestCopiesThatWouldDiffer: a write to a reference table that might do something else on another shard does the same to all copies, or is refused.
 func TestCopiesThatWouldDiffer(t *testing.T) {
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true, setUp: []string{
 		"CREATE TABLE rates (code text PRIMARY KEY, rate text)",
@@ -100,25 +99,74 @@ func TestCopiesThatWouldDiffer(t *testing.T) {
 		"CREATE TABLE lowered (code text PRIMARY KEY)",
 		"CREATE FUNCTION lowers() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN NEW.code := lower(NEW.code); RETURN NEW; END $$",
 		"CREATE TRIGGER lowers BEFORE INSERT OR UPDATE ON lowered FOR EACH ROW EXECUTE FUNCTION lowers()",
-	}, tables: []topology.TableSpec{{Name: "public.rates", Kind: topology.Reference}, {Name: "public.touched", Kind: topology.Reference}, {Name: "public.lowered", Kind: topology.Reference}}})
+		"CREATE TABLE counted (code text PRIMARY KEY, n int, writes int DEFAULT 0)",
+		"CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN NEW.writes := NEW.writes + 1; RETURN NEW; END $$",
+		"CREATE TRIGGER counts BEFORE INSERT OR UPDATE ON counted FOR EACH ROW EXECUTE FUNCTION counts()",
+	}, tables: []topology.TableSpec{
+		{Name: "public.rates", Kind: topology.Reference}, {Name: "public.touched", Kind: topology.Reference}, {Name: "public.lowered", Kind: topology.Reference},
+		{Name: "public.counted", Kind: topology.Reference},
+	}})
 	client := w.client(t)
-	execute(t, client, "INSERT INTO rates VALUES ('a', '1')")
+	execute(t, client, "INSERT INTO rates VALUES ('a', '1'), ('b', '2')")
 	execute(t, client, "INSERT INTO lowered VALUES ('A'), ('B')")
-	for _, sql := range []string{
-		"UPDATE countries SET name = (SELECT max(rate) FROM rates)", "INSERT INTO countries SELECT code, rate FROM rates", "DELETE FROM countries WHERE EXISTS (SELECT FROM rates)",
-		"UPDATE countries SET name = (SELECT max(name) FROM countries)", "UPDATE touched SET code = 'b'",
+	for i := range w.shards {
+		execute(t, w.onShard(t, i+1), "INSERT INTO touched VALUES ('a', NULL)")
+	}
+	execute(t, client, "INSERT INTO counted VALUES ('a', 1)")
+	w.sameCopies(t, "lowered", "(a) (b)")
+	for _, c := range []struct{ sql, want string }{
+		{"INSERT INTO countries SELECT code, rate FROM rates", "(a,1) (b,2)"},
+		{"UPDATE countries SET name = (SELECT max(rate) FROM rates)", "(a,2) (b,2)"},
+		{"UPDATE countries SET name = (SELECT max(name) || 'x' FROM countries)", "(a,2x) (b,2x)"},
+		{"UPDATE countries SET name = clock_timestamp() WHERE code = 'a'", ""},
+		{"DELETE FROM countries WHERE EXISTS (SELECT FROM rates r WHERE r.code = countries.code AND rate < '2')", "(b,2x)"},
 	} {
-		if code, detail := refusalOf(t, client, sql); code != pgerr.FeatureNotSupported || !strings.Contains(detail, "In the way: ") {
+		execute(t, client, c.sql)
+		w.sameCopies(t, "countries", c.want)
+	}
+	for sql, why := range map[string]string{
+		"UPDATE touched SET code = 'b'": "In the way: trigger function", "UPDATE touched SET at = NULL": "In the way: trigger function",
+		"UPDATE counted SET n = (SELECT max(n) + 1 FROM counted)":       "In the way: ", // each copy would count what another has counted
+		"UPDATE countries SET code = (SELECT max(code) FROM countries)": "it changes the primary key",
+	} {
+		if code, detail := refusalOf(t, client, sql); code != pgerr.FeatureNotSupported || !strings.Contains(detail, why) {
 			t.Errorf("%s: %s %s", sql, code, detail)
 		}
 	}
-	for number := 1; number <= 2; number++ {
-		rows, err := w.onShard(t, number).Query(t.Context(), "SELECT code FROM lowered ORDER BY code")
-		if err != nil {
-			t.Fatal(err)
+	w.sameCopies(t, "touched", "(a,)")
+	w.sameCopies(t, "counted", "(a,1,1)")
+}
+
+// TestRowsWithTriggersDoNotMove: what moves a row to another shard is no UPDATE there.
+func TestRowsWithTriggersDoNotMove(t *testing.T) {
+	w := newWorld(t, worldConfig{shards: 2, noPlain: true, setUp: []string{
+		"CREATE TABLE counted (id bigint PRIMARY KEY, writes int DEFAULT 0)",
+		"CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN NEW.writes := NEW.writes + 1; RETURN NEW; END $$",
+		"CREATE TRIGGER counts BEFORE UPDATE ON counted FOR EACH ROW EXECUTE FUNCTION counts()",
+	}, tables: []topology.TableSpec{{Name: "public.counted", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}}})
+	client := w.client(t)
+	here, there := w.key(t, 1, 0), w.key(t, 2, 0)
+	execute(t, client, "INSERT INTO counted VALUES ($1)", here)
+	execute(t, client, "INSERT INTO orders VALUES ($1, 'moves')", here)
+	if code, detail := refusalOf(t, client, "UPDATE counted SET id = $1 WHERE id = $2", there, here); code != pgerr.FeatureNotSupported {
+		t.Errorf("%s %s", code, detail)
+	}
+	execute(t, client, "UPDATE orders SET id = $1 WHERE id = $2", there, here)
+	if got := one[string](t, w.onShard(t, 2), "SELECT note FROM orders WHERE id = $1", there); got != "moves" {
+		t.Errorf("the row without triggers has %q", got)
+	}
+}
+
+// sameCopies wants all shards to have the same rows of a table, and these ones, if they are known.
+func (w *world) sameCopies(t *testing.T, table, want string) {
+	t.Helper()
+	for i := range w.shards {
+		got := one[string](t, w.onShard(t, i+1), "SELECT coalesce(string_agg(r::text, ' ' ORDER BY r::text), '') FROM "+table+" AS r")
+		if want == "" {
+			want = got
 		}
-		if got, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || !slices.Equal(got, []string{"a", "b"}) {
-			t.Errorf("shard %d has %q, %v", number, got, err)
+		if got != want {
+			t.Errorf("shard %d has the rows %s of %s, want %s", i+1, got, table, want)
 		}
 	}
 }

@@ -11,8 +11,9 @@ import (
 // unload is a COPY TO the client whose rows come from several shards, one after the other: one header, all rows, one end.
 type unload struct {
 	header, binary bool
-	// begun says for which shard, by its place, data has come.
+	// begun says for which shard, by its place, data has come. start is the header of binary data, until something follows it.
 	begun int
+	start []byte
 }
 
 // Binary data begins with a header of this length and ends with a count of columns that is -1.
@@ -37,31 +38,34 @@ func newUnload(load *plan.Load) *unload {
 // looks says whether data has to be looked into.
 func (u *unload) looks() bool { return u != nil && (u.header || u.binary) }
 
-// gatherData says whether the client is to see a message of data as it is.
+// gatherData says whether the client is to see a message of data as it is. A message has one row, or the header; the header of binary data comes with the
+// first row, or with the end.
 func (s *session) gatherData(message []byte) (show bool) {
 	g := s.gather
 	if g.failed {
 		return false
 	}
 	if !g.unload.looks() {
-		return true
+		return g.gives()
 	}
 	isFirst := g.unload.begun < g.at
 	g.unload.begun = g.at
 	if !g.unload.binary {
-		return !isFirst || g.at == 0 // the header is a message of its own
-	}
-	data := wire.Body(message)
-	if isFirst && g.at > 0 && len(data) >= binaryHeader {
-		data = data[binaryHeader:]
-	}
-	if g.at < g.last { // the end is the last one's
-		if rest, ends := strings.CutSuffix(string(data), binaryEnd); ends && (rest == "" || isFirst && g.at == 0 && len(rest) == binaryHeader) {
-			data = data[:len(rest)]
+		if isFirst {
+			return g.at == 0
 		}
+		return g.gives()
 	}
-	if len(data) > 0 {
-		s.instead = wire.AppendCopyData(s.instead, data)
+	row := wire.Body(message)
+	if isFirst && len(row) >= binaryHeader {
+		if g.at == 0 {
+			g.unload.start = slices.Clone(row[:binaryHeader])
+		}
+		row = row[binaryHeader:]
+	}
+	if isEnd := string(row) == binaryEnd; isEnd && g.at == g.last || !isEnd && len(row) > 0 && g.gives() {
+		s.instead = wire.AppendCopyData(s.instead, append(g.unload.start, row...))
+		g.unload.start = nil
 	}
 	return false
 }

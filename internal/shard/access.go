@@ -87,10 +87,13 @@ func sessionSettings() map[string]string {
 	return map[string]string{
 		"application_name": "cleave/control",
 		// Names are looked up in the system's schema alone, so that nobody's table or function stands in between.
-		"search_path":     "pg_catalog",
-		"timezone":        "UTC",
-		"datestyle":       "ISO, YMD",
-		"client_encoding": "UTF8",
+		"search_path": "pg_catalog",
+		"timezone":    "UTC",
+		"datestyle":   "ISO, YMD",
+		// Queries of views are read again by clients' sessions: these two are forms that are read alike under any setting.
+		"intervalstyle":      "postgres",
+		"extra_float_digits": "1",
+		"client_encoding":    "UTF8",
 		// Control work waits for nobody for long: neither behind a lock nor for a statement that has gone astray.
 		"statement_timeout":                   "60s",
 		"lock_timeout":                        "10s",

@@ -43,6 +43,9 @@ type Definition struct {
 	Statistics       []Statistic `json:"statistics"`
 	// Sequences are those that its columns own.
 	Sequences []Sequence `json:"sequences"`
+	// PartitionKey is what PARTITION BY says; empty if it is not partitioned.
+	PartitionKey string      `json:"partition_key"`
+	Partitions   []Partition `json:"partitions"`
 	// Schema is that of the table, made on other shards if they do not have it.
 	Schema SchemaOwner `json:"-"`
 	facts  tableFacts
@@ -196,7 +199,7 @@ func describe(ctx context.Context, on querier, table topology.TableName) (*Defin
 		into  any
 	}{
 		{tableQuery, d}, {factsQuery, &d.facts}, {columnsQuery, &d.Columns}, {constraintsQuery, &d.Constraints}, {indexesQuery, &d.Indexes}, {schemaQuery, &d.Schema},
-		{policiesQuery, &d.Policies}, {triggersQuery, &d.Triggers}, {statisticsQuery, &d.Statistics}, {sequencesQuery, &d.Sequences},
+		{policiesQuery, &d.Policies}, {triggersQuery, &d.Triggers}, {statisticsQuery, &d.Statistics}, {sequencesQuery, &d.Sequences}, {partitionsQuery, &d.Partitions},
 	} {
 		var content []byte
 		if err := on.QueryRow(ctx, part.query, oid).Scan(&content); err != nil {
@@ -228,7 +231,7 @@ var (
 			'persistence', c.relpersistence, 'row_security', c.relrowsecurity, 'force_row_security', c.relforcerowsecurity,
 			'options', coalesce(to_json(c.reloptions), '[]'),
 			'toast_options', coalesce((SELECT to_json(t.reloptions) FROM pg_class t WHERE t.oid = c.reltoastrelid), '[]'),
-			'identity', c.relreplident,
+			'identity', c.relreplident, 'partition_key', coalesce(pg_get_partkeydef(c.oid), ''),
 			'identity_index', coalesce((SELECT x.relname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = c.oid AND i.indisreplident), ''),
 			'cluster_index', coalesce((SELECT x.relname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = c.oid AND i.indisclustered), ''),
 			'grants', ` + grantsOf("coalesce(c.relacl, acldefault('r', c.relowner))") + `)
@@ -336,6 +339,7 @@ func (d *Definition) differsFrom(other *Definition) []string {
 		{"being unlogged", d.Persistence, other.Persistence}, {"the triggers", d.Triggers, other.Triggers}, {"the statistics", d.Statistics, other.Statistics},
 		{"row-level security", []any{d.RowSecurity, d.ForceRowSecurity, d.Policies}, []any{other.RowSecurity, other.ForceRowSecurity, other.Policies}},
 		{"the sequences", d.Sequences, other.Sequences},
+		{"the partitions", []any{d.PartitionKey, d.Partitions}, []any{other.PartitionKey, other.Partitions}},
 	} {
 		if !equalJSON(part.a, part.b) {
 			parts = append(parts, part.name)
@@ -362,6 +366,10 @@ func (d *Definition) roles(withSchema bool) []string {
 	for _, s := range d.Statistics {
 		roles = append(roles, sqltext.QuoteIdentifier(s.Owner))
 	}
+	for _, p := range d.Partitions {
+		roles = append(roles, sqltext.QuoteIdentifier(p.Owner))
+		grants = append(grants, p.Grants...)
+	}
 	if withSchema {
 		roles = append(roles, sqltext.QuoteIdentifier(d.Schema.Owner))
 		grants = append(grants, d.Schema.Grants...)
@@ -378,5 +386,5 @@ func (d *Definition) roles(withSchema bool) []string {
 	return slices.Compact(roles)
 }
 
-// IsTable says whether it is an ordinary table, which can be locked.
-func (d *Definition) IsTable() bool { return d.facts.Kind == "r" }
+// IsTable says whether it is a table, which can be locked.
+func (d *Definition) IsTable() bool { return d.facts.Kind == "r" || d.IsPartitioned() }

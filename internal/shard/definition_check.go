@@ -44,6 +44,9 @@ func (d *Definition) CheckCarried(isReference func(topology.TableName) bool, sha
 	if err := d.checkKind(); err != nil {
 		return err
 	}
+	if err := d.checkPartitions(sharded); err != nil {
+		return err
+	}
 	f := d.facts
 	for _, obstacle := range []struct {
 		names      []string
@@ -83,15 +86,13 @@ func (d *Definition) checkKind() error {
 		return pgerr.New(pgerr.WrongObjectType, "%q is not a table", d.Table.Name).WithDetail("It is %s.", kind)
 	}
 	switch {
-	case f.Kind == "p" || f.Partition:
-		return d.unsupported("It is partitioned, or a partition.", "Shard an ordinary table; the shards divide it already.")
-	case f.Inherits:
+	case f.Inherits && !f.Partition && !d.IsPartitioned():
 		return d.unsupported("It inherits from another table, or another one from it.", "Undo it with: ALTER TABLE … NO INHERIT …")
 	case f.Typed:
 		return d.unsupported("Its columns are those of a type.", fmt.Sprintf("Undo it with: ALTER TABLE %s NOT OF", d.Table))
 	case d.Persistence == "t":
 		return d.unsupported("It is temporary: only one session sees it.", "")
-	case f.AccessMethod != "heap":
+	case f.AccessMethod != "heap" && !d.IsPartitioned():
 		return d.unsupported(fmt.Sprintf("It is kept by the access method %s.", f.AccessMethod), "Use heap, the usual one.")
 	case f.Tablespace:
 		return d.unsupported("It, or an index of it, is in a tablespace of its own, which other shards may not have.", fmt.Sprintf("ALTER TABLE %s SET TABLESPACE pg_default, and the same for its indexes", d.Table))
@@ -132,6 +133,11 @@ func (d *Definition) checkGrants() error {
 	grants := slices.Clone(d.Grants)
 	for _, c := range d.Columns {
 		grants = append(grants, c.Grants...)
+	}
+	for _, p := range d.Partitions {
+		if p.Owner == d.Owner {
+			grants = append(grants, p.Grants...)
+		}
 	}
 	for _, g := range grants {
 		if !owners[g.By] {

@@ -44,7 +44,7 @@ func (d *Definition) copyColumns() string {
 
 // readSQL streams rows out, which the condition selects.
 func (d *Definition) readSQL(where string) string {
-	return fmt.Sprintf("COPY (SELECT %s FROM ONLY %s AS %s WHERE %s) TO STDOUT %s", d.copyColumns(), d.Table, rowAlias, where, d.copyOptions())
+	return fmt.Sprintf("COPY (SELECT %s FROM %s AS %s WHERE %s) TO STDOUT %s", d.copyColumns(), d.Table, rowAlias, where, d.copyOptions())
 }
 
 // ReadAllSQL streams all rows out.

@@ -103,8 +103,8 @@ func (s Definitions) clearPlace(ctx context.Context, tx pgx.Tx, shard string) er
 func (d *Definition) mayReplace(ctx context.Context, tx pgx.Tx, there *Definition, shard string) error {
 	taken := pgerr.New(pgerr.ObjectNotInPrerequisite, "shard %q has another relation named %s", shard, d.Table).
 		WithHint("Look at it there, then drop or rename it and try again.")
-	if there.facts.Kind != "r" {
-		return taken.WithDetail("It is not an ordinary table.")
+	if there.facts.Kind != d.facts.Kind {
+		return taken.WithDetail("It is not such a table.")
 	}
 	if err := lockTable(ctx, tx, d.Table, "ACCESS EXCLUSIVE"); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (d *Definition) mayReplace(ctx context.Context, tx pgx.Tx, there *Definitio
 		return taken.WithDetail("It differs from the one on the home shard in %s.", strings.Join(differing, ", "))
 	}
 	var empty bool
-	if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM ONLY "+d.Table.String()+")").Scan(&empty); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM "+d.Table.String()+")").Scan(&empty); err != nil {
 		return err
 	}
 	if !empty {
@@ -207,6 +207,9 @@ func (d *Definition) beforeRows() []string {
 	for _, c := range d.Columns {
 		statements = append(statements, c.statements(d.Table.String())...)
 	}
+	for _, p := range d.Partitions {
+		statements = append(statements, p.statements()...)
+	}
 	return statements
 }
 
@@ -220,7 +223,7 @@ func (d *Definition) afterRows() []string {
 		}
 	}
 	for _, i := range d.Indexes {
-		statements = append(statements, i.statements(d.Table)...)
+		statements = append(statements, i.statements(d)...)
 	}
 	statements = append(statements, commentOn("TABLE "+name, d.Comment)...)
 	if !d.DefaultGrants {
@@ -242,7 +245,7 @@ func (d *Definition) afterRows() []string {
 
 func (d *Definition) constraintStatements(c Constraint) []string {
 	name := sqltext.QuoteIdentifier(c.Name)
-	return append([]string{fmt.Sprintf("ALTER TABLE ONLY %s ADD CONSTRAINT %s %s", d.Table, name, c.Definition)},
+	return append([]string{fmt.Sprintf("ALTER TABLE %s%s ADD CONSTRAINT %s %s", d.alone(), d.Table, name, c.Definition)},
 		commentOn(fmt.Sprintf("CONSTRAINT %s ON %s", name, d.Table), c.Comment)...)
 }
 
@@ -326,6 +329,9 @@ func (d *Definition) createTable() string {
 	for _, o := range d.ToastOptions {
 		options = append(options, "toast."+o)
 	}
+	if d.PartitionKey != "" {
+		sql += " PARTITION BY " + d.PartitionKey
+	}
 	if len(options) > 0 {
 		sql += " WITH (" + optionList(options) + ")"
 	}
@@ -382,12 +388,12 @@ func (c Column) statements(table string) []string {
 }
 
 // statements make an index, unless its constraint has made it already.
-func (i Index) statements(table topology.TableName) []string {
-	name := topology.TableName{Schema: table.Schema, Name: i.Name}.String()
+func (i Index) statements(d *Definition) []string {
+	name := topology.TableName{Schema: d.Table.Schema, Name: i.Name}.String()
 	var statements []string
 	switch {
 	case i.Constraint == "":
-		statements = append(statements, i.Definition)
+		statements = append(statements, d.wholeIndex(i.Definition))
 	case len(i.Options) > 0:
 		statements = append(statements, fmt.Sprintf("ALTER INDEX %s SET (%s)", name, optionList(i.Options)))
 	}

@@ -81,7 +81,7 @@ func (d *Definition) ReadNumbers(ctx context.Context, on querier) (Numbers, erro
 			continue
 		}
 		var greatest *int64
-		if err := on.QueryRow(ctx, fmt.Sprintf("SELECT max(%s) FROM ONLY %s", sqltext.QuoteIdentifier(s.Column), d.Table)).Scan(&greatest); err != nil {
+		if err := on.QueryRow(ctx, fmt.Sprintf("SELECT max(%s) FROM %s", sqltext.QuoteIdentifier(s.Column), d.Table)).Scan(&greatest); err != nil {
 			return n, fmt.Errorf("see which numbers column %q of table %s has: %w", s.Column, d.Table, err)
 		}
 		if greatest != nil {

@@ -138,7 +138,7 @@ func (d *Definition) SequenceEnds(ctx context.Context, tx pgx.Tx) (Ends, error) 
 	ends := Ends{}
 	for _, s := range d.Sequences {
 		rows, err := tx.Query(ctx, fmt.Sprintf(`
-			SELECT max(number) FROM (SELECT %[1]s::bigint AS number FROM ONLY %[2]s UNION ALL SELECT last_value - coalesce(cleave.ticket_base(%[5]s), 0) FROM %[3]s) AS used
+			SELECT max(number) FROM (SELECT %[1]s::bigint AS number FROM %[2]s UNION ALL SELECT last_value - coalesce(cleave.ticket_base(%[5]s), 0) FROM %[3]s) AS used
 			WHERE number >= 0 GROUP BY number >> %[4]d ORDER BY 1`, sqltext.QuoteIdentifier(s.Column), d.Table, s.Name, laneBits, sqltext.QuoteLiteral(s.Name)))
 		if err == nil {
 			ends[s.Name], err = pgx.CollectRows(rows, pgx.RowTo[int64])

@@ -14,6 +14,8 @@
 //     for all of its shards.
 //   - Guards stand on the tables and refuse rows that the shard does not own: Record makes them, [Plan.CheckGuards] looks
 //     at them, [Plan.Mend] mends them. [HelloSQL] is how a router introduces itself, so that they let it write.
+//   - While rows move between shards, [Fence] ends the backends of routers whose map is too old, [AwaitWriters] waits for who writes
+//     past the routers, and [Plan.MakeOwnedViews] makes views of what the shard owns.
 //   - [Describe] reads the definition of a table with all that it is made of, and [Definitions] makes tables on another shard, each
 //     [Part] of the rows with its condition. [Note] is what the home shard keeps of a declaration while it is under way.
 //   - [Comparison] compares the rows of a table on several shards by sums, and [CopyRepair] makes one shard's equal to another's.

@@ -17,6 +17,7 @@ import (
 const (
 	insertGuard   = "cleave_guard"
 	updateGuard   = "cleave_guard_update"
+	deleteGuard   = "cleave_guard_delete"
 	strangerGuard = "cleave_hello"
 )
 
@@ -28,12 +29,13 @@ const mostInlineBounds = 32
 type guard struct {
 	table topology.TableName
 	// sources are the bodies of the functions that were made for the table alone, by name; reference tables have none.
-	sources    map[string]string
-	statements []string
-	triggers   []string
+	sources map[string]string
+	// making are the statements that make the functions, and setting those that set up the triggers.
+	making, setting []string
+	triggers        []string
 	// generator is the number with which ids have to be made; 0: none are.
 	generator int
-	// digest identifies all of it. The triggers have it as their argument, so that an outdated one can be told.
+	// digest identifies what cannot be changed without a lock on the table. The triggers have it as their argument, so that an outdated one can be told.
 	digest string
 }
 
@@ -47,6 +49,8 @@ type guardDraft struct {
 	sources   map[string]string
 	triggers  []triggerDraft
 	generator int
+	// lasting: the triggers stay when the functions change.
+	lasting bool
 }
 
 // addFunction adds a function for a trigger, which nobody else may call.
@@ -67,19 +71,21 @@ type triggerDraft struct {
 
 func (d guardDraft) finish() guard {
 	sum := sha256.New()
-	for _, sql := range d.functions {
-		fmt.Fprintf(sum, "%s\n", sql)
+	if !d.lasting {
+		for _, sql := range d.functions {
+			fmt.Fprintf(sum, "%s\n", sql)
+		}
 	}
 	for _, t := range d.triggers {
 		fmt.Fprintf(sum, "%s %s %s %s\n", t.name, t.events, t.when, t.function)
 	}
 	g := guard{
-		table: d.table, sources: d.sources, statements: slices.Clone(d.functions), generator: d.generator,
+		table: d.table, sources: d.sources, making: d.functions, generator: d.generator,
 		digest: hex.EncodeToString(sum.Sum(nil))[:guardDigestLength],
 	}
 	for _, t := range d.triggers {
 		g.triggers = append(g.triggers, t.name)
-		g.statements = append(g.statements, fmt.Sprintf("CREATE OR REPLACE TRIGGER %s %s ON %s %s EXECUTE FUNCTION cleave.%s('%s')",
+		g.setting = append(g.setting, fmt.Sprintf("CREATE OR REPLACE TRIGGER %s %s ON %s %s EXECUTE FUNCTION cleave.%s('%s')",
 			sqltext.QuoteIdentifier(t.name), t.events, d.table, t.when, t.function, g.digest))
 	}
 	return g
@@ -108,8 +114,11 @@ const guardFunctionPrefix = "guard_"
 // functionName is the same for a table however often its guard is made anew.
 func functionName(prefix string, table topology.TableName) string { return prefix + tableDigest(table) }
 
-func tableDigest(table topology.TableName) string {
-	sum := sha256.Sum256([]byte(table.String()))
+func tableDigest(table topology.TableName) string { return nameDigest(table.String()) }
+
+// nameDigest stands for a name of any length and of any characters in a name of ours.
+func nameDigest(name string) string {
+	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -121,10 +130,15 @@ func functionsFor(digest string) string {
 // anyDigest matches those of all tables.
 const anyDigest = "[0-9a-f]{16}"
 
-var guardFunction = regexp.MustCompile(`^cleave\.` + functionsFor(anyDigest) + `\(\)$`)
+var (
+	guardFunction = regexp.MustCompile(`^cleave\.(` + functionsFor(anyDigest) + `\(\)|` + ownsFunctionPrefix + anyDigest + `\(.*\))$`)
+	ownedView     = regexp.MustCompile(`^cleave\.` + ownedViewPrefix + anyDigest + `$`)
+)
 
-// isGuardFunction says whether something in the schema was made for a guard.
-func isGuardFunction(o Object) bool { return o.Kind == "function" && guardFunction.MatchString(o.Name) }
+// isMade says whether something in the schema was made for a guard, or for a move.
+func isMade(o Object) bool {
+	return o.Kind == "function" && guardFunction.MatchString(o.Name) || o.Kind == "view" && ownedView.MatchString(o.Name)
+}
 
 // shardedGuard refuses rows that the shard does not own, and makes numbers.
 func shardedGuard(t *topology.Table, shard *topology.Shard, o ownership) (guard, error) {
@@ -145,7 +159,10 @@ func shardedGuard(t *topology.Table, shard *topology.Shard, o ownership) (guard,
 		{name: insertGuard, events: "AFTER INSERT", when: "FOR EACH ROW" + o.insertCondition(belongs, n), function: name},
 		{name: updateGuard, events: "AFTER UPDATE", when: "FOR EACH ROW" + o.updateCondition(t), function: name},
 		strangers(),
-	}}
+	}, lasting: o.watchful}
+	if o.watchful {
+		d.triggers = append(d.triggers, triggerDraft{name: deleteGuard, events: "AFTER DELETE", when: "FOR EACH ROW", function: name})
+	}
 	d.addFunction(name, o.options(), source)
 	if len(n.columns()) > 0 {
 		if err := n.addTo(&d, belongs); err != nil {
@@ -157,7 +174,7 @@ func shardedGuard(t *topology.Table, shard *topology.Shard, o ownership) (guard,
 
 // insertCondition is when a row that is inserted needs a closer look; empty: always.
 func (o ownership) insertCondition(belongs condition, n numbered) string {
-	if o.away > 0 || belongs.bounds > mostInlineBounds {
+	if o.watchful || o.away > 0 || belongs.bounds > mostInlineBounds {
 		return ""
 	}
 	doubts := []string{"(" + belongs.sql + ") IS NOT TRUE", n.anyNegative(), n.anyTelling()}
@@ -167,7 +184,7 @@ func (o ownership) insertCondition(belongs condition, n numbered) string {
 
 // updateCondition is when a row that is updated needs a closer look; empty: always.
 func (o ownership) updateCondition(t *topology.Table) string {
-	if o.copies {
+	if o.watchful {
 		return ""
 	}
 	columns := t.KeyColumns()
@@ -196,11 +213,23 @@ func (o ownership) options() string {
 	return ""
 }
 
-// source is the body of the function that decides about a row and refuses it. What it checks of a row that is the shard's comes last.
+// source is the body of the function that decides about a row and refuses it. What it checks of a row that is the shard's comes last. Of a shard that takes
+// part in a move it looks at rows as they were, too: the shard may have them and not own them.
 func (o ownership) source(t *topology.Table, shard string, belongs condition, n numbered) (string, error) {
 	columns := t.KeyColumns()
 	var b strings.Builder
 	b.WriteString("DECLARE\n\tbelongs boolean;\n\tpinned boolean;\nBEGIN\n")
+	if o.watchful {
+		b.WriteString("\tIF TG_OP OPERATOR(pg_catalog.<>) 'INSERT' THEN\n")
+		old, err := o.belongs(newColumns("OLD", columns))
+		if err != nil {
+			return "", err
+		}
+		if err := o.decide(&b, t, shard, "OLD", old); err != nil {
+			return "", err
+		}
+		b.WriteString("\t\tIF TG_OP OPERATOR(pg_catalog.=) 'DELETE' THEN\n\t\t\tRETURN NULL;\n\t\tEND IF;\n\tEND IF;\n")
+	}
 	if o.away == 0 && len(t.IDs()) > 0 { // every row with an id that was made comes here, and is right
 		fmt.Fprintf(&b, "\tIF (%s) AND %s THEN\n\t\tRETURN NULL;\n\tEND IF;\n", belongs.sql, n.fit())
 	}
@@ -208,20 +237,30 @@ func (o ownership) source(t *topology.Table, shard string, belongs condition, n 
 		fmt.Fprintf(&b, "\tIF NEW.%s IS NULL THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = 'The shard key says where a row lives, so no part of it can be null.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, COLUMN = %s;\n\tEND IF;\n",
 			sqltext.QuoteIdentifier(c), pgerr.NotNullViolation, sqltext.QuoteLiteral(fmt.Sprintf("null value in column %q of relation %q violates not-null constraint", c, t.Name().Name)), sqltext.QuoteLiteral(c))
 	}
-	fmt.Fprintf(&b, "\tbelongs := %s;\n", belongs.sql)
+	if err := o.decide(&b, t, shard, "NEW", belongs); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(&b, "%s\tRETURN NULL;\nEND", n.checks())
+	return b.String(), nil
+}
+
+// decide refuses a row that the shard does not take.
+func (o ownership) decide(b *strings.Builder, t *topology.Table, shard, row string, belongs condition) error {
+	names, columns := t.KeyColumns(), newColumns(row, t.KeyColumns())
+	fmt.Fprintf(b, "\tbelongs := %s;\n", belongs.sql)
 	if o.here+o.away > 0 {
-		look, err := o.pinLook(newColumns("NEW", columns))
+		look, err := o.pinLook(columns)
 		if err != nil {
-			return "", err
+			return err
 		}
 		b.WriteString(look)
 	}
-	fmt.Fprintf(&b, "\tIF belongs IS NOT TRUE THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = pg_catalog.format(%s, %s),\n\t\t\tHINT = %s, SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;\n\tEND IF;\n%s\tRETURN NULL;\nEND",
+	fmt.Fprintf(b, "\tIF belongs IS NOT TRUE THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = pg_catalog.format(%s, %s),\n\t\t\tHINT = %s, SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;\n\tEND IF;\n",
 		pgerr.NotOwned, sqltext.QuoteLiteral(fmt.Sprintf("a row of table %s does not belong on shard %q", t.Name(), shard)),
-		sqltext.QuoteLiteral(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(columns)), list(slices.Repeat([]string{"%s"}, len(columns))), o.keyspace.Name())),
-		list(newColumns("NEW", columns)),
-		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."), n.checks())
-	return b.String(), nil
+		sqltext.QuoteLiteral(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(names)), list(slices.Repeat([]string{"%s"}, len(names))), o.keyspace.Name())),
+		list(columns),
+		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."))
+	return nil
 }
 
 // percent makes a text stand for itself in a format.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -63,7 +64,7 @@ func (p *Plan) SameGuards(other *Plan, tables []topology.TableName) bool {
 				return false
 			}
 			theirs, err := other.guardOf(shard, table)
-			if err != nil || mine.digest != theirs.digest || !bytes.Equal(p.pinsDigest(shard, table), other.pinsDigest(shard, table)) {
+			if err != nil || mine.digest != theirs.digest || !maps.Equal(mine.sources, theirs.sources) || !bytes.Equal(p.pinsDigest(shard, table), other.pinsDigest(shard, table)) {
 				return false
 			}
 		}
@@ -142,6 +143,7 @@ func dropGuarded(ctx context.Context, tx pgx.Tx, m *topology.Map, shard string) 
 		return err
 	}
 	var left []string
+	var tables []topology.TableName
 	for table := range standing {
 		declared := m.Table(table.Schema, table.Name)
 		if declared == nil {
@@ -152,10 +154,13 @@ func dropGuarded(ctx context.Context, tx pgx.Tx, m *topology.Map, shard string) 
 				return err
 			}
 		}
-		left = append(left, table.String())
+		left, tables = append(left, table.String()), append(tables, table)
 	}
 	if len(left) == 0 {
 		return nil
+	}
+	if err := DropViewsOf(ctx, tx, tables); err != nil {
+		return err
 	}
 	if _, err := tx.Exec(ctx, "DROP TABLE "+list(left)); err != nil {
 		return err
@@ -165,7 +170,7 @@ func dropGuarded(ctx context.Context, tx pgx.Tx, m *topology.Map, shard string) 
 
 func refuseRows(ctx context.Context, tx pgx.Tx, table topology.TableName, shard string) error {
 	var rows bool
-	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM ONLY "+table.String()+")").Scan(&rows); err != nil {
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+table.String()+")").Scan(&rows); err != nil {
 		return fmt.Errorf("see whether table %s is empty: %w", table, err)
 	}
 	if rows {

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,7 +146,7 @@ func TestAWaitingStatementMeetsTheNewGuard(t *testing.T) {
 	waitUntilBlocked(t, c.conns[0], router)
 	c.change(t, topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s2"}}, topology.Assignment{}))
 	guards := must[[]guard](t)(Prepare(c.m).guardsOf(c.m.Shard("s1")))
-	for _, sql := range guards[0].statements {
+	for _, sql := range slices.Concat(guards[0].making, guards[0].setting) {
 		execute(t, c.conns[0], sql)
 	}
 	execute(t, c.conns[0], "COMMIT")

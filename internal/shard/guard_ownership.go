@@ -16,11 +16,21 @@ import (
 // ownership is what a guard must know of a shard's part of a keyspace.
 type ownership struct {
 	keyspace *topology.Keyspace
-	ranges   []topology.Range // those that it owns, in order
+	ranges   []topology.Range // those whose rows it takes, in order
 	// here and away count the pins that do not go where their range says: to this shard, and away from it.
 	here, away int
-	// copies: it also has rows that it does not own.
-	copies bool
+	// watchful: the shard takes part in a move, so what it takes is about to change, or it has rows that it does not own.
+	watchful bool
+}
+
+// takerOf returns the shard that takes rows of a range or pin: the owner, or the shard whose copy is about to be the original.
+func takerOf(owner *topology.Shard, copies []topology.Copy) *topology.Shard {
+	for _, c := range copies {
+		if c.State == topology.Opening {
+			return c.Shard
+		}
+	}
+	return owner
 }
 
 // ownership returns it for a shard of this number.
@@ -28,14 +38,13 @@ func (k keyspaceShares) ownership(number int) ownership {
 	has := k.shares[number]
 	o := ownership{keyspace: k.keyspace}
 	for _, r := range has.ranges {
-		if r.state == Owned {
+		if takerOf(r.Owner, r.Copies).Number() == number {
 			o.ranges = append(o.ranges, r.Range)
-		} else {
-			o.copies = true
 		}
+		o.watchful = o.watchful || len(r.Copies) > 0
 	}
 	for _, p := range has.pins {
-		o.copies = o.copies || p.state != Owned
+		o.watchful = o.watchful || p.moving
 	}
 	for _, e := range has.exceptions {
 		if e.here {

@@ -30,8 +30,8 @@ func (k keyspaceShares) addException(p topology.Pin, wanted func(number int) boo
 	if k.keyspace.Strategy() == topology.BySchema {
 		return // whole schemas have no guard
 	}
-	from, hash := k.rangeOwner(p.Encoded)
-	to := p.Owner.Number()
+	from, hash := k.rangeTaker(p.Encoded)
+	to := takerOf(p.Owner, p.Copies).Number()
 	if from == to {
 		return
 	}
@@ -43,9 +43,14 @@ func (k keyspaceShares) addException(p topology.Pin, wanted func(number int) boo
 	}
 }
 
-// rangeOwner returns the number of the shard that a key would go to without its pin, and the key's hash.
-func (k keyspaceShares) rangeOwner(encoded string) (number int, hash uint64) {
+// rangeTaker returns the number of the shard that a key would go to without its pin, and the key's hash.
+func (k keyspaceShares) rangeTaker(encoded string) (number int, hash uint64) {
 	hash = k.keyspace.Hash(valuesOf(k.keyspace, encoded)...)
+	for _, r := range k.opening {
+		if byHash := k.keyspace.Hashes() != nil; byHash && r.Hash.Contains(hash) || !byHash && r.Key.Contains(encoded) {
+			return takerOf(r.Owner, r.Copies).Number(), hash
+		}
+	}
 	if hashes := k.keyspace.Hashes(); hashes != nil {
 		return hashes.Lookup(hash), hash
 	}

@@ -46,6 +46,9 @@ func (p *Plan) prepareGuards(r *recorder, name string) (err error) {
 	if r.guards, err = p.guardsOf(s); err != nil {
 		return err
 	}
+	if r.owns, err = p.ownsOf(s); err != nil {
+		return err
+	}
 	r.generator = generatorOf(s)
 	r.pins = map[string]map[rowID]guardPin{}
 	for _, k := range p.keyspaces {
@@ -61,7 +64,11 @@ func (r *recorder) standGuards(ctx context.Context, released []string) error {
 	if err != nil {
 		return err
 	}
-	r.changed = r.changed || mended > 0
+	made, err := mendOwns(ctx, r.tx, r.owns)
+	if err != nil {
+		return err
+	}
+	r.changed = r.changed || mended+made > 0
 	for _, text := range released {
 		name, err := topology.ParseTableName(text)
 		if err != nil {
@@ -93,7 +100,7 @@ func mendGuards(ctx context.Context, tx pgx.Tx, guards []guard) (mended int, err
 		if !there[g.table] || g.fault(standing[g.table]) == "" {
 			continue
 		}
-		if err := g.stand(ctx, tx); err != nil {
+		if err := g.mend(ctx, tx, standing[g.table]); err != nil {
 			return mended, fmt.Errorf("put a guard on table %s: %w", g.table, err)
 		}
 		mended++
@@ -102,7 +109,7 @@ func mendGuards(ctx context.Context, tx pgx.Tx, guards []guard) (mended int, err
 }
 
 // Mend makes the guards of a shard anew that are missing, disabled or outdated, if the shard has recorded the plan's version,
-// and returns how many it was. A shard that has not gets them with its record.
+// and returns how many it was. A shard that has not gets them with its record. Backends that have ended are forgotten on the way.
 func (p *Plan) Mend(ctx context.Context, conn *pgx.Conn, name string) (mended int, err error) {
 	s := p.m.Shard(name)
 	if s == nil {
@@ -117,8 +124,10 @@ func (p *Plan) Mend(ctx context.Context, conn *pgx.Conn, name string) (mended in
 		if err != nil || id.Cluster != p.m.Cluster() || id.Shard != name || id.MapVersion != p.m.Version() {
 			return err
 		}
-		mended, err = mendGuards(ctx, tx, guards)
-		return err
+		if mended, err = mendGuards(ctx, tx, guards); err != nil {
+			return err
+		}
+		return forgetEnded(ctx, tx)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("mend the guards of shard %q: %w", name, err)
@@ -178,6 +187,23 @@ type standingTrigger struct {
 
 // fault says what is wrong with what stands on a table, nothing if all is well.
 func (g guard) fault(standing map[string]standingTrigger) string {
+	if fault := g.triggerFault(standing); fault != "" {
+		return fault
+	}
+	for _, name := range g.triggers {
+		t := standing[name]
+		if source, own := g.sources[t.function]; own && t.source != source {
+			return "the function of trigger " + name + " was changed"
+		}
+	}
+	return ""
+}
+
+// triggerFault is about what cannot be mended without a lock on the table. A trigger too many is one too: a guard that need not watch any more does not.
+func (g guard) triggerFault(standing map[string]standingTrigger) string {
+	if _, there := standing[deleteGuard]; there && !slices.Contains(g.triggers, deleteGuard) {
+		return "trigger " + deleteGuard + " is not needed any more"
+	}
 	for _, name := range g.triggers {
 		t, there := standing[name]
 		switch {
@@ -188,19 +214,17 @@ func (g guard) fault(standing map[string]standingTrigger) string {
 		case t.digest != g.digest:
 			return "trigger " + name + " is outdated"
 		}
-		if source, own := g.sources[t.function]; own && t.source != source {
-			return "the function of trigger " + name + " was changed"
-		}
 	}
 	return ""
 }
 
-// standingGuards lists the triggers that call functions of ours, by table and name.
+// standingGuards lists the triggers that call functions of ours, by table and name. Those of partitions are their table's, and must be as it is.
 func standingGuards(ctx context.Context, on querier) (map[topology.TableName]map[string]standingTrigger, error) {
 	const query = `
-		SELECT n.nspname, c.relname, t.tgname, t.tgenabled::text, p.proname, substr(encode(t.tgargs, 'escape'), 1, $1), p.prosrc
+		SELECT n.nspname, c.relname, t.tgname, CASE WHEN c.relkind = 'p' AND EXISTS (SELECT FROM pg_trigger o WHERE o.tgparentid <> 0 AND o.tgfoid = t.tgfoid AND o.tgname = t.tgname AND o.tgenabled <> t.tgenabled
+				AND o.tgrelid IN (SELECT relid FROM pg_partition_tree(c.oid))) THEN 'D' ELSE t.tgenabled::text END, p.proname, substr(encode(t.tgargs, 'escape'), 1, $1), p.prosrc
 		FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_proc p ON p.oid = t.tgfoid
-		WHERE NOT t.tgisinternal AND p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'cleave')`
+		WHERE NOT t.tgisinternal AND t.tgparentid = 0 AND p.pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'cleave')`
 	rows, err := on.Query(ctx, query, guardDigestLength)
 	if err != nil {
 		return nil, err
@@ -227,7 +251,7 @@ func ordinaryTables(ctx context.Context, on querier, guards []guard) (map[topolo
 	}
 	rows, err := on.Query(ctx, `
 		SELECT n.nspname, c.relname FROM unnest($1::text[], $2::text[]) AS want (schema, name)
-		JOIN pg_namespace n ON n.nspname = want.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = want.name AND c.relkind = 'r'`, schemas, names)
+		JOIN pg_namespace n ON n.nspname = want.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = want.name AND c.relkind IN ('r', 'p')`, schemas, names)
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +263,22 @@ func ordinaryTables(ctx context.Context, on querier, guards []guard) (map[topolo
 	return there, err
 }
 
+// mend puts the guard on its table in the place of what stands there. If only its functions have changed nobody has to wait for it.
+func (g guard) mend(ctx context.Context, tx pgx.Tx, standing map[string]standingTrigger) error {
+	if g.triggerFault(standing) == "" {
+		return g.make(ctx, tx)
+	}
+	if _, watched := standing[deleteGuard]; watched && !slices.Contains(g.triggers, deleteGuard) {
+		if err := lockTable(ctx, tx, g.table, "ACCESS EXCLUSIVE"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", deleteGuard, g.table)); err != nil {
+			return err
+		}
+	}
+	return g.stand(ctx, tx)
+}
+
 // stand puts the guard on its table. Statements that wait for the lock see it when they go on, prepared ones too.
 func (g guard) stand(ctx context.Context, tx pgx.Tx) error {
 	if err := ensureMaker(ctx, tx, g.generator); err != nil {
@@ -247,18 +287,19 @@ func (g guard) stand(ctx context.Context, tx pgx.Tx) error {
 	if err := lockTable(ctx, tx, g.table, "SHARE ROW EXCLUSIVE"); err != nil {
 		return err
 	}
-	for _, sql := range g.statements {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return err
-		}
+	if err := g.make(ctx, tx); err != nil {
+		return err
 	}
-	return nil
+	return executeAll(ctx, tx, g.setting)
 }
+
+// make makes the functions. Statements that run already may go on with the old ones.
+func (g guard) make(ctx context.Context, tx pgx.Tx) error { return executeAll(ctx, tx, g.making) }
 
 // dropGuardSQL is what takes a guard off by hand.
 func dropGuardSQL(table topology.TableName) string {
 	var sql strings.Builder
-	for _, trigger := range []string{insertGuard, updateGuard, strangerGuard, numberGuard, tellGuard} {
+	for _, trigger := range []string{insertGuard, updateGuard, deleteGuard, strangerGuard, numberGuard, tellGuard} {
 		fmt.Fprintf(&sql, "DROP TRIGGER IF EXISTS %s ON %s; ", sqltext.QuoteIdentifier(trigger), table)
 	}
 	fmt.Fprintf(&sql, "DROP FUNCTION IF EXISTS cleave.%s(), cleave.%s();", functionName(guardFunctionPrefix, table), functionName(numberFunctionPrefix, table))
@@ -317,7 +358,7 @@ func dropUnused(ctx context.Context, tx pgx.Tx, pattern string) error {
 	return nil
 }
 
-// dropAllGuards takes the guards off all tables, and drops the functions that were made for tables that are gone.
+// dropAllGuards takes the guards off all tables, and drops the functions that were made for tables that are gone, and what is left of moves.
 func dropAllGuards(ctx context.Context, tx pgx.Tx) error {
 	standing, err := standingGuards(ctx, tx)
 	if err != nil {
@@ -327,6 +368,9 @@ func dropAllGuards(ctx context.Context, tx pgx.Tx) error {
 		if err := dropTriggers(ctx, tx, table, triggers); err != nil {
 			return fmt.Errorf("take the guard off table %s: %w", table, err)
 		}
+	}
+	if err := dropAllOwned(ctx, tx); err != nil {
+		return err
 	}
 	return dropUnused(ctx, tx, functionsFor(anyDigest))
 }
@@ -353,7 +397,7 @@ func lockPatiently(ctx context.Context, tx pgx.Tx, table topology.TableName, mod
 	pause := 20 * time.Millisecond
 	for attempt := 1; ; attempt++ {
 		err := pgx.BeginFunc(ctx, tx, func(point pgx.Tx) error {
-			_, err := point.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%s'; LOCK TABLE ONLY %s IN %s MODE; SET LOCAL lock_timeout TO DEFAULT", p.wait, table, mode))
+			_, err := point.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = '%s'; LOCK TABLE %s IN %s MODE; SET LOCAL lock_timeout TO DEFAULT", p.wait, table, mode))
 			return err
 		})
 		var refused *pgconn.PgError

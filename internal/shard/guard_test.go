@@ -27,8 +27,13 @@ import (
 // connectAsRouter logs in as a router's backend does.
 func connectAsRouter(t testing.TB, spec topology.ShardSpec) *pgx.Conn {
 	t.Helper()
+	return connectAs(t, spec, "r-1")
+}
+
+func connectAs(t testing.TB, spec topology.ShardSpec, router string) *pgx.Conn {
+	t.Helper()
 	config := must[*pgx.ConnConfig](t)(Access{}.to(spec).config(spec.Primary.Address))
-	config.RuntimeParams = map[string]string{RouterParameter: "r-1"}
+	config.RuntimeParams = map[string]string{RouterParameter: router}
 	conn := must[*pgx.Conn](t)(pgx.ConnectConfig(t.Context(), config))
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn

@@ -30,25 +30,34 @@ type Greeting struct {
 	PID      int
 	Start    int64
 	Timeline int
+	// Fanout is what the role has as cleave.fanout; empty if it has none.
+	Fanout string
+	// PartialResults is what it has as cleave.partial_results.
+	PartialResults string
+	// StatementTimeout is what it has as statement_timeout.
+	StatementTimeout string
 }
 
 // HelloSQL is the first statement of a router's backend, for the simple protocol. The shard refuses it with SQLSTATE CL003 if
 // it asks for a newer map than the router's version, and with CL002 if the session was not opened with [RouterParameter] as
-// this router. Its one row goes to [ParseGreeting].
+// this router. Its one row goes to [ParseGreeting]. It writes, whatever the role's settings for transactions are, and
+// waits for no replica; a server in recovery refuses it.
 func HelloSQL(router string, version uint64) string {
-	return fmt.Sprintf(`SELECT h.search_path, h.role, h.server_version, h.max_connections, h.reserved_connections, h.map_version, h.in_recovery, a.pid,
+	return fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SET LOCAL synchronous_commit = off; SELECT h.search_path, h.role, h.server_version, h.max_connections, h.reserved_connections, h.map_version, h.in_recovery, a.pid,
 		(EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint,
-		CASE WHEN h.in_recovery THEN 0 ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::integer END
-		FROM cleave.hello(%s, %d) h, pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()`, sqltext.QuoteLiteral(router), version)
+		CASE WHEN h.in_recovery THEN 0 ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::integer END, pg_catalog.current_setting('cleave.fanout', true), pg_catalog.current_setting('cleave.partial_results', true), pg_catalog.current_setting('statement_timeout')
+		FROM cleave.hello(%s, %d) h, pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid(); COMMIT`, sqltext.QuoteLiteral(router), version)
 }
+
+// GreetingColumns is how many values there are in the row that hello answers with.
+const GreetingColumns = 13
 
 // ParseGreeting reads the row that hello answered with, each value in its text form.
 func ParseGreeting(row []string) (Greeting, error) {
-	const columns = 10
-	if len(row) != columns {
-		return Greeting{}, fmt.Errorf("read the shard's greeting: it has %d values, not %d", len(row), columns)
+	if len(row) != GreetingColumns {
+		return Greeting{}, fmt.Errorf("read the shard's greeting: it has %d values, not %d", len(row), GreetingColumns)
 	}
-	g := Greeting{SearchPath: row[0], Role: row[1], InRecovery: row[6] == "t"}
+	g := Greeting{SearchPath: row[0], Role: row[1], InRecovery: row[6] == "t", Fanout: row[10], PartialResults: row[11], StatementTimeout: row[12]}
 	for column, into := range map[int]*int{2: &g.ServerVersion, 3: &g.MaxConnections, 4: &g.ReservedConnections, 7: &g.PID, 9: &g.Timeline} {
 		number, err := strconv.Atoi(row[column])
 		if err != nil {

@@ -101,6 +101,9 @@ var steps = []step{
 	{"numbers of sharded tables", numbersOfShardedTables, numberObjects()},
 	{"transactions over several shards", commitsNoted, append(tablesNamed("commits", "sweeps"), commitFunctions...)},
 	{"copies of reference tables", copiesNoted, tablesNamed("copies", "copy_differences")},
+	{"materialised views over several shards", stagedRows, []Object{{Kind: "function", Name: "cleave.staged_rows()"}, {Kind: "function", Name: "cleave.plain_viewdef(pg_catalog.oid)"}}},
+	{"moves", movesNoted, tablesNamed("backends")},
+	{"what a shard owns", pinsLookedUp, []Object{{Kind: "function", Name: "cleave.pinned(pg_catalog.text,bigint,pg_catalog.bytea[])"}}},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step

@@ -38,8 +38,8 @@ func TestInstallIsIdempotentAndPrivate(t *testing.T) {
 	}
 	const callable = "SELECT coalesce(array_agg(proname::text ORDER BY proname), '{}') FROM pg_proc WHERE pronamespace = 'cleave'::regnamespace AND has_function_privilege('guest', oid, 'EXECUTE')"
 	if callable := one[[]string](t, conn, callable); !slices.Equal(callable, []string{
-		"counts_in_blocks", "given_now", "hello", "is_ticket", "last_number", "made_now", "next_number", "note_abort", "note_given", "note_rollout", "number_sequence", "open_snapshot", "outcome_of", "owned_by_numbered", "rollout_of", "sequence_name",
-		"server_state", "set_number", "skip_numbers", "this_number", "ticket_base", "timeline",
+		"counts_in_blocks", "given_now", "hello", "is_ticket", "last_number", "made_now", "next_number", "note_abort", "note_given", "note_rollout", "number_sequence", "open_snapshot", "outcome_of", "owned_by_numbered", "pinned", "plain_viewdef", "rollout_of", "sequence_name",
+		"server_state", "set_number", "skip_numbers", "staged_rows", "this_number", "ticket_base", "timeline",
 	}) {
 		t.Errorf("everybody may call %q", callable)
 	}

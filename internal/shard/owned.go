@@ -18,8 +18,9 @@ type State string
 const (
 	// Owned: it is the shard's.
 	Owned State = "owned"
-	// Incoming and Leaving: it is another's, of which this shard has a copy, as in the map.
+	// Incoming, Opening and Leaving: it is another's, of which this shard has a copy, as in the map.
 	Incoming = State(topology.Incoming)
+	Opening  = State(topology.Opening)
 	Leaving  = State(topology.Leaving)
 )
 

@@ -107,7 +107,7 @@ func (p Part) DeleteOthers(ctx context.Context, tx pgx.Tx) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	deleted, err := tx.Exec(ctx, fmt.Sprintf("DELETE FROM ONLY %s AS %s WHERE (%s) IS NOT TRUE", p.table, rowAlias, where))
+	deleted, err := tx.Exec(ctx, fmt.Sprintf("DELETE FROM %s AS %s WHERE (%s) IS NOT TRUE", p.table, rowAlias, where))
 	if err != nil {
 		return 0, fmt.Errorf("delete the rows of table %s that are elsewhere now: %w", p.table, err)
 	}

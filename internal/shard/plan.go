@@ -104,6 +104,8 @@ func (p *Plan) expected(name string) (*Recorded, error) {
 type keyspaceShares struct {
 	keyspace *topology.Keyspace
 	shares   []share // by the shards' numbers
+	// opening are the ranges that somebody else than the owner takes rows of.
+	opening []topology.Range
 }
 
 // share is what one shard has, in the map's own form: texts are made when they are needed, for one shard at a time.
@@ -123,6 +125,7 @@ type pinShare struct {
 	encoded string
 	state   State
 	held    bool
+	moving  bool // there is a copy of it
 }
 
 // split walks the keyspace once, for all shards or for one alone.
@@ -130,6 +133,9 @@ func split(k *topology.Keyspace, lastNumber int, only *topology.Shard) keyspaceS
 	all := keyspaceShares{keyspace: k, shares: make([]share, lastNumber+1)}
 	wanted := func(number int) bool { return only == nil || only.Number() == number }
 	for r := range k.Ranges() {
+		if takerOf(r.Owner, r.Copies) != r.Owner {
+			all.opening = append(all.opening, r)
+		}
 		if wanted(r.Owner.Number()) {
 			all.addRange(r.Owner, r, Owned)
 		}
@@ -160,7 +166,7 @@ func (k keyspaceShares) addRange(to *topology.Shard, r topology.Range, state Sta
 
 func (k keyspaceShares) addPin(to *topology.Shard, p topology.Pin, state State) {
 	has := &k.shares[to.Number()]
-	has.pins = append(has.pins, pinShare{p.Encoded, state, p.Held})
+	has.pins = append(has.pins, pinShare{p.Encoded, state, p.Held, len(p.Copies) > 0})
 }
 
 // of returns what the shard has of the keyspace in the form of records.

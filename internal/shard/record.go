@@ -32,6 +32,8 @@ type recorder struct {
 	// pins and guards are what stands on the tables, by keyspace and in the order of names.
 	pins   map[string]map[rowID]guardPin
 	guards []guard
+	// owns are the functions that say what the shard takes, of keyspaces of which something moves.
+	owns []ownsFunction
 	// generator is the number with which the shard makes ids.
 	generator int
 }

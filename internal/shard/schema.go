@@ -147,7 +147,7 @@ func foreignObjects(ctx context.Context, on querier, schema uint32, ours []Objec
 		return nil, err
 	}
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Object])
-	return slices.DeleteFunc(all, func(o Object) bool { return slices.Contains(ours, o) || len(ours) > 0 && isGuardFunction(o) }), err
+	return slices.DeleteFunc(all, func(o Object) bool { return slices.Contains(ours, o) || len(ours) > 0 && isMade(o) }), err
 }
 
 // dropSchema drops what our steps made, each by its name, and the schema, which must be empty then. Nothing that depends on

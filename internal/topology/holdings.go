@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,6 +27,8 @@ type copyMark struct {
 	shard uint16
 	state CopyState
 }
+
+var copyStates = []CopyState{Incoming, Opening, Leaving}
 
 func (h holding) isHeld() bool { return h.marks != nil && h.marks.held }
 
@@ -274,8 +277,12 @@ func (c *codec) holding(shard string, copies []CopySpec, held bool) (holding, er
 		switch {
 		case !known:
 			return holding{}, fmt.Errorf("shard %q, which has a copy, does not exist", spec.Shard)
-		case spec.State != Incoming && spec.State != Leaving:
-			return holding{}, fmt.Errorf("a copy is %q or %q, not %q", Incoming, Leaving, spec.State)
+		case !slices.Contains(copyStates, spec.State):
+			return holding{}, fmt.Errorf("a copy is %q, %q or %q, not %q", Incoming, Opening, Leaving, spec.State)
+		case spec.State == Opening && !held:
+			return holding{}, fmt.Errorf("shard %q has a copy that is opening, so it must be held", spec.Shard)
+		case spec.State == Opening && slices.ContainsFunc(h.marks.copies, func(c copyMark) bool { return c.state == Opening }):
+			return holding{}, errors.New("two copies cannot both be opening")
 		case seen[number]:
 			return holding{}, fmt.Errorf("shard %q owns it or has a copy already", spec.Shard)
 		}

@@ -56,6 +56,8 @@ type CopyState string
 const (
 	// Incoming: the shard is receiving a copy, and will own it.
 	Incoming CopyState = "incoming"
+	// Opening: the copy is about to be the original. Until the next map says so it is held, and its owner refuses to change it.
+	Opening CopyState = "opening"
 	// Leaving: the shard still has rows that it no longer owns.
 	Leaving CopyState = "leaving"
 )
@@ -128,8 +130,10 @@ type Keyspace struct {
 	keyed  *placement.KeyMap
 	// held are the held ranges, hardly ever any.
 	held []Range
-	// copied says which shards, by number, have a copy of anything that they do not own. Nil: none.
-	copied map[int]bool
+	// holds: a range or pin is held.
+	holds bool
+	// copied says which shards, by number, have a copy of anything that they do not own, and lent which own something of which another has a copy. Nil: none.
+	copied, lent map[int]bool
 	// pinned has the pins by the hash of their keys, once somebody asks for them so.
 	pinned *pinsByHash
 	shards []*Shard // by number
@@ -182,6 +186,15 @@ func (k *Keyspace) PinCount() int { return k.pins.count }
 // HasCopies says whether the shard has rows in this keyspace that it does not own: then statements that are not bound to
 // keys need the ownership condition there.
 func (k *Keyspace) HasCopies(s *Shard) bool { return k.copied[s.Number()] }
+
+// TakesPart says whether the shard has to do with a move of this keyspace: it has copies, or others have copies of what it owns.
+func (k *Keyspace) TakesPart(s *Shard) bool { return k.copied[s.Number()] || k.lent[s.Number()] }
+
+// IsMoving says whether there are copies of anything in this keyspace.
+func (k *Keyspace) IsMoving() bool { return len(k.copied) > 0 }
+
+// Holds says whether anything in this keyspace is held: then statements that are not bound to keys wait.
+func (k *Keyspace) Holds() bool { return k.holds }
 
 // Copy is a copy of a range or pin on a shard that does not own it.
 type Copy struct {

@@ -322,15 +322,16 @@ func shardNames(shards []*Shard) []string {
 	return names
 }
 
-// mark notes which ranges are held and which shards have copies.
+// mark notes what is held, which shards have copies, and of what.
 func (k *Keyspace) mark() {
-	k.held, k.copied = nil, nil
+	k.held, k.holds, k.copied, k.lent = nil, false, nil, nil
 	note := func(h holding) {
+		k.holds = k.holds || h.marks.held
 		for _, c := range h.marks.copies {
 			if k.copied == nil {
-				k.copied = map[int]bool{}
+				k.copied, k.lent = map[int]bool{}, map[int]bool{}
 			}
-			k.copied[int(c.shard)] = true
+			k.copied[int(c.shard)], k.lent[int(h.owner)] = true, true
 		}
 	}
 	i := 0

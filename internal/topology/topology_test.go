@@ -192,8 +192,34 @@ func TestSchemasArePlacedAsAWhole(t *testing.T) {
 	}
 }
 
+// TestCopiesThatAreOpening: nobody may write to them, so they are held; and there is one at most.
+func TestCopiesThatAreOpening(t *testing.T) {
+	m := clusterOf(t, 3)
+	for _, c := range []struct {
+		spec RangeSpec
+		ok   bool
+	}{
+		{RangeSpec{Shard: "s1", Held: true, Copies: []CopySpec{{"s2", Opening}}}, true},
+		{RangeSpec{Shard: "s1", Held: true, Copies: []CopySpec{{"s2", Opening}, {"s3", Leaving}}}, true},
+		{RangeSpec{Shard: "s1", Copies: []CopySpec{{"s2", Opening}}}, false},
+		{RangeSpec{Shard: "s1", Held: true, Copies: []CopySpec{{"s2", Opening}, {"s3", Opening}}}, false},
+		{RangeSpec{Shard: "s1", Held: true, Copies: []CopySpec{{"s1", Opening}}}, false},
+		{RangeSpec{Shard: "s1", Held: true, Copies: []CopySpec{{"s2", "opened"}}}, false},
+	} {
+		spec := NewKeyspaceSpec("users", ByHash, 42, "bigint")
+		spec.Ranges = []RangeSpec{c.spec}
+		next, err := m.Next(CreateKeyspace(spec))
+		if (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c.spec, err)
+		}
+		if err == nil && !slices.Equal(next.Keyspace("users").Spec().Ranges[0].Copies, c.spec.Copies) {
+			t.Errorf("%+v became %+v", c.spec, next.Keyspace("users").Spec().Ranges)
+		}
+	}
+}
+
 func TestHeldRangesAndCopiesAreSeen(t *testing.T) {
-	m := clusterOf(t, 2)
+	m := clusterOf(t, 3)
 	spec := NewKeyspaceSpec("users", ByHash, 42, "bigint")
 	spec.Ranges = []RangeSpec{
 		{Shard: "s1", Held: true, Copies: []CopySpec{{"s2", Incoming}}},
@@ -203,6 +229,9 @@ func TestHeldRangesAndCopiesAreSeen(t *testing.T) {
 	k := m.Keyspace("users")
 	if !k.HasCopies(m.Shard("s2")) || k.HasCopies(m.Shard("s1")) {
 		t.Error("it is not known which shard has copies")
+	}
+	if !k.IsMoving() || !k.Holds() || !k.TakesPart(m.Shard("s1")) || !k.TakesPart(m.Shard("s2")) || k.TakesPart(m.Shard("s3")) {
+		t.Error("it is not known who takes part in the move")
 	}
 	for i := range 100 {
 		v := bigint(t, strconv.Itoa(i))

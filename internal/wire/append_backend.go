@@ -100,6 +100,12 @@ func AppendDataRow(dst []byte, values [][]byte) []byte {
 	return finish(appendValues(dst, values), start)
 }
 
+// AppendDataRowBody appends a row whose values are written already.
+func AppendDataRowBody(dst, body []byte) []byte {
+	dst, start := begin(dst, RespDataRow)
+	return finish(append(dst, body...), start)
+}
+
 // AppendCommandComplete appends the end of a command.
 func AppendCommandComplete[T Text](dst []byte, tag T) []byte {
 	return appendStringMessage(dst, RespCommandComplete, tag)

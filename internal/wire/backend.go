@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"iter"
 	"math"
 )
@@ -141,6 +142,21 @@ func (d RowDescription) Columns() iter.Seq2[int, Column] {
 			}
 		}
 	}
+}
+
+// EqualDescriptions says whether two RowDescriptions have as many columns, and each is the same as the other's in the caller's eyes.
+func EqualDescriptions(a, b []byte, same func(one, other Column) bool) (bool, error) {
+	one, other := reader{rest: a}, reader{rest: b}
+	count := one.uint16()
+	if count != other.uint16() {
+		return false, nil
+	}
+	for range count {
+		if equal := same(one.column(), other.column()); one.err != nil || other.err != nil || !equal {
+			return false, errors.Join(one.err, other.err)
+		}
+	}
+	return true, errors.Join(one.end(), other.end())
 }
 
 // DecodeParameterDescription returns the types of a statement's parameters.

@@ -1,6 +1,6 @@
 // Package apps_test moves applications in that other people wrote: their schemas, by their own migrations, over the router; then their
 // tables are declared, with the rows they have, and they are used by their own code. Everything is done on a plain PostgreSQL as well, and
-// must come to the same, but for what is known to be refused.
+// must come to the same.
 //
 // Applications come from the distribution's packages, which scripts/install-apps.sh installs. One that is missing is skipped, or is a
 // failure if CLEAVE_REQUIRE_APPS is set. Each has a folder with its settings and a program that uses it, and a test.

@@ -13,7 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +28,9 @@ import (
 
 // Binary builds cleave once for all tests of a suite and returns its path.
 var Binary = sync.OnceValues(func() (string, error) {
+	if err := lookAtSources(); err != nil {
+		return "", fmt.Errorf("look at the sources: %w", err)
+	}
 	folder, err := os.MkdirTemp("", "cleave-binary-")
 	if err != nil {
 		return "", err
@@ -41,6 +44,37 @@ var Binary = sync.OnceValues(func() (string, error) {
 	}
 	return path, nil
 })
+
+// lookAtSources has 'go test' know what the binary is made of: it remembers that a suite has passed, by the files that were looked at, and the suite itself contains
+// nothing of what it tests.
+func lookAtSources() error {
+	root, err := filepath.Abs(".")
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		above := filepath.Dir(root)
+		if above == root {
+			return errors.New("the tests run in no module")
+		}
+		root = above
+	}
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch name := entry.Name(); {
+		case entry.IsDir() && path != root && (name == "testdata" || strings.HasPrefix(name, ".") || name == "bench" || name == "test" || name == "bin"):
+			return filepath.SkipDir
+		case !entry.IsDir() && !strings.HasSuffix(name, "_test.go"):
+			_, err = os.Stat(path)
+		}
+		return err
+	})
+}
 
 // binaryFolder has the binary, so that Main need not build one to remove it.
 var binaryFolder string
@@ -88,17 +122,6 @@ func Folder(t *testing.T) string {
 	t.Helper()
 	pgtest.Installations(t) // skips where there is no PostgreSQL
 	return pgtest.Folder(t)
-}
-
-// FreeAddress is one that nobody listens on now.
-func FreeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 // Launch runs 'cleave dev' without waiting for it; the reader is what it says. It is killed when the test ends.

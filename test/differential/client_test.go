@@ -39,6 +39,8 @@ type client struct {
 	parameters map[string]string // as they were told last
 	status     byte              // of the transaction: I, T or E
 	types      *pgtype.Map
+	// hear is told of every message as it comes, if somebody wants more than lines.
+	hear func(pgproto3.BackendMessage)
 }
 
 // dial connects with the schema as search path, which is what RESET goes back to.
@@ -89,6 +91,9 @@ func (c *client) run(st step, p pass) ([]string, error) {
 		message, err := c.frontend.Receive()
 		if err != nil {
 			return exchange.lines, fmt.Errorf("the connection ended: %w", err)
+		}
+		if c.hear != nil {
+			c.hear(message)
 		}
 		if err := exchange.receive(message); err != nil {
 			return exchange.lines, err
@@ -402,6 +407,9 @@ func (e *exchange) copyOut(data []byte) {
 // pieceSize cuts a COPY's data where no row ends.
 const pieceSize = 61
 
+// detailMark stands between an error's message and its detail.
+const detailMark = " | "
+
 // describe says in one line what a client would see of a message. What is different on every server is left out: the
 // numbers of processes, and of tables and types that the script made.
 func describe(message pgproto3.BackendMessage) string {
@@ -413,7 +421,7 @@ func describe(message pgproto3.BackendMessage) string {
 	case *pgproto3.CommandComplete:
 		return "done " + string(m.CommandTag)
 	case *pgproto3.ErrorResponse:
-		return strings.TrimSpace(fmt.Sprintf("error %s %s at %d: %s. %s", m.SeverityUnlocalized, m.Code, m.Position, m.Message, m.Detail))
+		return fmt.Sprintf("error %s %s at %d: %s", m.SeverityUnlocalized, m.Code, m.Position, m.Message) + detailMark + m.Detail
 	case *pgproto3.NoticeResponse:
 		return fmt.Sprintf("notice %s %s: %s", m.SeverityUnlocalized, m.Code, m.Message)
 	case *pgproto3.NotificationResponse:

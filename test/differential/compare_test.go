@@ -47,14 +47,19 @@ func (p pair) run(ctx context.Context, s script, how pass) ([]string, count) {
 
 // runIn runs the script in a schema that is there.
 func (p pair) runIn(ctx context.Context, schema string, s script, how pass) ([]string, count) {
-	r := &run{pair: p, ctx: ctx, script: s, how: how, schema: schema, sessions: map[string]*twins{}}
+	r := &run{pair: p, ctx: ctx, script: s, how: how, schema: schema, most: mostProblems, sessions: map[string]*twins{}}
+	return r.all()
+}
+
+// all runs all steps.
+func (r *run) all() ([]string, count) {
 	defer r.close()
-	for _, st := range s.steps {
+	for _, st := range r.script.steps {
 		if err := r.step(st); err != nil {
 			r.problem(st, err.Error())
 			break
 		}
-		if len(r.problems) >= mostProblems {
+		if len(r.problems) >= r.most {
 			r.problem(st, "and so on")
 			break
 		}
@@ -65,10 +70,13 @@ func (p pair) runIn(ctx context.Context, schema string, s script, how pass) ([]s
 // run is one pass of one script.
 type run struct {
 	pair
-	ctx      context.Context
-	script   script
-	how      pass
-	schema   string
+	ctx    context.Context
+	script script
+	how    pass
+	schema string
+	most   int // problems, and no more is looked at
+	// strict: the words of errors count, and what is refused must be something that a plain server answers.
+	strict   bool
 	sessions map[string]*twins
 	problems []string
 	count    count
@@ -144,6 +152,11 @@ func (r *run) step(st step) error {
 		t.close()
 		delete(r.sessions, st.session)
 		return nil
+	case st.keyspace != "":
+		if !r.isRouter {
+			return nil
+		}
+		return r.makeKeyspace(r.ctx, st.keyspace)
 	case st.routerOnly, st.answered:
 		if !r.isRouter {
 			return nil
@@ -154,6 +167,8 @@ func (r *run) step(st step) error {
 			return nil
 		}
 		return r.refusal(t, st)
+	case st.different != "" && !r.isRouter:
+		return nil
 	}
 	return r.compare(t, st)
 }
@@ -196,7 +211,14 @@ func (r *run) compare(t *twins, st step) error {
 		forgetPlace(want)
 		forgetPlace(got)
 	}
-	if difference := firstDifference(want, got); difference != "" {
+	difference := firstDifference(want, got)
+	if difference == "" && r.strict {
+		difference = otherWords(want, got)
+	}
+	if st.different != "" {
+		return r.difference(st, difference)
+	}
+	if difference != "" {
 		if refusalIn(got) != "" && refusalIn(want) == "" {
 			difference = "it is refused, which is not written down:\n" + difference
 		}
@@ -205,6 +227,29 @@ func (r *run) compare(t *twins, st step) error {
 	}
 	r.count.equal++
 	return nil
+}
+
+// difference wants one that is written down to be there still.
+func (r *run) difference(st step, difference string) error {
+	if difference == "" {
+		r.problem(st, "a difference is written down, but the answers are equal")
+	}
+	return nil
+}
+
+// otherWords shows the errors of two answers if their words are not the same.
+func otherWords(want, got []string) string {
+	at, i := slices.IndexFunc(want, isError), slices.IndexFunc(got, isError)
+	if at < 0 || i < 0 || withoutDetail(want[at]) == withoutDetail(got[i]) {
+		return ""
+	}
+	return bothFrom(want, at, got, i)
+}
+
+// withoutDetail leaves out what depends on the row that was met first.
+func withoutDetail(line string) string {
+	line, _, _ = strings.Cut(line, detailMark)
+	return line
 }
 
 // unexpected is an error that a shape did not announce, or the lack of one that it did: a statement that is merely wrong would have
@@ -236,10 +281,36 @@ func (r *run) refusal(t *twins, st step) error {
 	default:
 		r.count.refused++
 	}
+	if r.strict {
+		if err := r.prove(t, st); err != nil {
+			return err
+		}
+	}
 	if t.router.status == 'E' && t.plain.status == 'T' {
 		_, err = t.plain.run(step{text: "SELECT 1/0"}, simplePass)
 	}
 	return err
+}
+
+// prove runs what was refused on the plain server, which must answer it, and undoes it.
+func (r *run) prove(t *twins, st step) error {
+	alone := t.plain.status == 'I'
+	if alone {
+		if err := t.plain.simple("begin"); err != nil {
+			return err
+		}
+	}
+	lines, err := t.plain.run(st, r.how)
+	if err != nil {
+		return fmt.Errorf("the plain server: %w after %q", err, lines)
+	}
+	if at := slices.IndexFunc(lines, isError); at >= 0 {
+		r.problem(st, "a refusal is written down, but it would fail anyway: "+lines[at])
+	}
+	if !alone {
+		return nil
+	}
+	return t.plain.simple("rollback")
 }
 
 // refusalCode is what the router refuses with.

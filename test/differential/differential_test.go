@@ -25,6 +25,7 @@
 //	-- router              a statement that the router alone gets, and that must succeed
 //	-- expect: refused: w  the router must refuse it, with the words w in its message or detail, and the plain server does not get
 //	                       it; "refused simple" and "refused extended" say that of one protocol alone
+//	-- expect: different: w  the answers must differ, for this reason
 //	-- expect: answer      the router must answer it where a server fails; the plain server does not get it
 //
 // The statements in testdata/shapes have places for a key, and are run with every kind of key: shapes_test.go has the places,
@@ -37,8 +38,15 @@
 //	-- ordered             rows come in order although there is no ORDER BY, as those of an INSERT do
 //	-- fails: 23505        PostgreSQL answers with this SQLSTATE; it must succeed without that
 //
+// The statements in testdata/ground go over the ground of PostgreSQL's own regression tests, on sharded tables, with the extended protocol and
+// text. They are held to more: the words of errors count, what fails says so with "-- fails", rows come in order where the statement ends in an ORDER BY, and
+// what is refused must be something that a plain server answers. ground_test.go writes docs/regression-ground.md from them.
+//
 // Two plain servers are compared too, which proves the scripts and not the router. That is done with a sample: every script in one
 // of the passes, and the shapes with some of the kinds of keys; with CLEAVE_ALL_SCRIPTS=1 they get all that the router gets.
+//
+// Other statements are made up, with schemas and rows for them: generate_test.go has the tests and their flags. A refusal is no failure
+// there, only counted.
 //
 // {schema} stands for the pass's schema. A refusal that is not written down fails the test, and so does one that is
 // written down and works. Start reading at compare_test.go.
@@ -91,6 +99,7 @@ func runAll(t *testing.T, p pair) {
 	var total count
 	t.Run("scripts", func(t *testing.T) { p.runScripts(t, &total) })
 	t.Run("shapes", func(t *testing.T) { p.runShapes(t, &total) })
+	t.Run("ground", func(t *testing.T) { p.runGround(t, &total) })
 	t.Logf("%d statements with equal answers, %d refused as written down", total.equal, total.refused)
 }
 

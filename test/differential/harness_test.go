@@ -37,6 +37,8 @@ func TestDifferencesAreReported(t *testing.T) {
 		{name: "data", text: "create table t (a int)\n\n-- router\ninsert into t values (7)\n\ncopy t to stdout", want: "data"},
 		{name: "a silent refusal", text: refuse + "create or replace function f() returns int language sql as 'select 1'\n\n-- router\ncreate or replace function f() returns int language plpgsql as 'begin raise feature_not_supported; end'\n\nselect f()", want: "not written down"},
 		{name: "a refusal", text: refuse + "-- expect: refused: feature\nselect f()"},
+		{name: "a difference that is written down", text: view("1 as b", "1 as a") + "-- expect: different: names\nselect * from v"},
+		{name: "a difference that is none", text: "-- expect: different: names\nselect 1", want: "the answers are equal"},
 		{name: "a refusal in one protocol", text: "-- expect: refused extended: feature\n-- protocol: simple\nselect 1"},
 		{name: "a refusal in the other protocol", text: "-- expect: refused extended: feature\n-- protocol: extended\nselect 1", want: "a refusal is written down"},
 		{name: "a refusal that is none", text: "-- expect: refused: feature\nselect 1", want: "a refusal is written down"},
@@ -179,6 +181,21 @@ func TestScriptsAreReadAsWritten(t *testing.T) {
 	}
 	if !s.steps[1].end || s.steps[1].session != "a" || !s.steps[2].empty || len(s.steps[3].data) != 2 || !s.steps[3].copies {
 		t.Errorf("%+v", s.steps[1:])
+	}
+}
+
+func TestWordsOfErrorsAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		want, got string
+		same      bool
+	}{
+		{"error ERROR 22012 at 0: why | row 1", "error ERROR 22012 at 0: why | row 2", true},
+		{"error ERROR 22012 at 0: why | ", "error ERROR 22012 at 0: what | ", false},
+		{"done SELECT 1", "done SELECT 1", true},
+	} {
+		if difference := otherWords([]string{c.want}, []string{c.got}); (difference == "") != c.same {
+			t.Errorf("%q and %q: %s", c.want, c.got, difference)
+		}
 	}
 }
 

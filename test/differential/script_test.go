@@ -26,6 +26,8 @@ type step struct {
 	// refused is a part of what the router says when it refuses the step, which the plain server does not get then.
 	// refusedIn is the only protocol in which it does so, simple or extended; empty for both.
 	refused, refusedIn string
+	// different is why the answers differ, which they must.
+	different string
 	// routerOnly: the plain server does not get it, and it must succeed. answered: the same, for what a plain server fails at.
 	routerOnly, answered bool
 	// unordered: rows may come in any order.
@@ -54,6 +56,11 @@ type step struct {
 	parse, bind, close string
 	// empty: the statement has no text at all.
 	empty bool
+	// Of scripts in found: keyspace is one that the cluster gets, sorted are the numbers of the columns that the answer is sorted by, counted
+	// says that only the number of rows counts.
+	keyspace string
+	sorted   []int
+	counted  bool
 	// wait: the session waits for a notification; end: it ends.
 	wait, end bool
 }
@@ -144,7 +151,7 @@ func (st *step) wire(p pass) string {
 }
 
 func (st *step) hasWork() bool {
-	return st.text != "" || st.empty || st.bind != "" || st.close != "" || st.wait || st.end
+	return st.text != "" || st.empty || st.bind != "" || st.close != "" || st.keyspace != "" || st.wait || st.end
 }
 
 // parseBlock reads directives and prose up to the first line that is neither; from there on all is the statement.
@@ -181,6 +188,12 @@ func (st *step) apply(name, value string) error {
 		st.routerOnly = true
 	case "unordered":
 		st.unordered = true
+	case "keyspace":
+		st.keyspace = value
+	case "counted":
+		st.counted = true
+	case "sorted":
+		return st.sortedBy(value)
 	case "param":
 		return st.addParam(value)
 	case "data":
@@ -230,9 +243,25 @@ func (st *step) apply(name, value string) error {
 	return nil
 }
 
-// expect reads "answer", or "refused", a protocol, and a part of the reason.
+// sortedBy reads numbers of columns.
+func (st *step) sortedBy(value string) error {
+	for word := range strings.FieldsSeq(value) {
+		place, err := strconv.Atoi(word)
+		if err != nil || place < 1 {
+			return fmt.Errorf("%q is no column's number", word)
+		}
+		st.sorted = append(st.sorted, place)
+	}
+	return nil
+}
+
+// expect reads "answer", "different" and a reason, or "refused", a protocol, and a part of the reason.
 func (st *step) expect(value string) error {
 	if st.answered = value == "answer"; st.answered {
+		return nil
+	}
+	if why, is := strings.CutPrefix(value, "different: "); is && why != "" {
+		st.different = why
 		return nil
 	}
 	what, reason, _ := strings.Cut(value, ": ")
@@ -240,7 +269,7 @@ func (st *step) expect(value string) error {
 	st.refused = reason
 	switch {
 	case what != "refused" || st.refusedIn != "" && st.refusedIn != "simple" && st.refusedIn != "extended":
-		return fmt.Errorf("only a refusal or an answer can be expected, not %q", value)
+		return fmt.Errorf("only a refusal, a difference or an answer can be expected, not %q", value)
 	case reason == "":
 		return errors.New("a refusal needs a part of what is said: refused: why")
 	}

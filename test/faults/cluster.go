@@ -18,6 +18,7 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/test/cluster"
 	"github.com/cleavedb/cleave/test/faults/proxy"
 )
 
@@ -99,10 +100,10 @@ func (c *Cluster) startShards(t testing.TB, config Config) {
 	t.Helper()
 	configs := make([]localpg.Config, config.Shards)
 	for i := range configs {
-		configs[i] = localpg.Config{Port: freePort(t), Settings: serverSettings}
+		configs[i] = localpg.Config{Port: cluster.FreePort(t), Settings: serverSettings}
 	}
 	for i, server := range pgtest.StartWith(t, configs...) {
-		p, err := proxy.Start(freeAddress(t), server.Addr())
+		p, err := proxy.Start(cluster.FreeAddress(t), server.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}

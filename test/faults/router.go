@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/test/cluster"
 )
 
 // Router is a 'cleave serve', which is a router and a controller, over all its lives. All methods are safe for concurrent use.
@@ -50,9 +51,9 @@ func newRouter(t testing.TB, name, folder, orders string, etcd []string) *Router
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := freeAddress(t)
+	web := cluster.FreeAddress(t)
 	r := &Router{
-		Name: name, Listen: freeAddress(t), folder: folder, orders: orders,
+		Name: name, Listen: cluster.FreeAddress(t), folder: folder, orders: orders,
 		// A process that is stopped takes connections and does not answer.
 		api: &api.Client{BaseURL: "http://" + web, HTTP: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}},
 	}

@@ -184,13 +184,14 @@ func transfer(address string, pause time.Duration) func(ctx context.Context, cli
 	}
 }
 
-// makeAccounts shards a table, with an account for each of the clients and a counter in it, by a client that leaves again.
+// makeAccounts shards a table, with an account for each of the clients and a counter in it, by a client that leaves again. The first two
+// accounts are on the first shard, the others on the second, if there is one: no shard is without clients by chance.
 func makeAccounts(t *testing.T, address string, count int) {
 	t.Helper()
 	conn := mustDial(t, address)
 	defer conn.Close(context.Background())
 	mustExec(t, conn, "CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL)")
-	mustExec(t, conn, "SELECT cleave.shard_table('accounts', 'id')")
+	mustExec(t, conn, "SELECT cleave.shard_table('accounts', 'id', strategy => 'range', split_at => '3')")
 	for id := range count {
 		mustExec(t, conn, "INSERT INTO accounts VALUES ($1, 0)", id+1)
 	}

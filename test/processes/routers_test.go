@@ -233,12 +233,19 @@ func nothingStays(t *testing.T, p *process, name string, server *localpg.Server)
 			(SELECT count(*) FROM pg_prepared_xacts), (SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND pid <> pg_backend_pid())`
 		return conn.QueryRow(t.Context(), query).Scan(&open, &prepared, &locks) == nil && open+prepared+locks == 0
 	})
+	var found []string
+	known := -1.0
+	defer func() {
+		if t.Failed() {
+			t.Logf("shard %s has backends of %q, and the router knows of %v that are idle", name, found, known)
+		}
+	}()
 	eventually(t, "the router knows all its backends", func() bool {
-		var backends float64
 		// One that was made for somebody who got another has not been given a client's name yet.
-		const query = `SELECT count(*) FROM pg_stat_activity
+		const query = `SELECT coalesce(array_agg(application_name || ': ' || query), '{}') FROM pg_stat_activity
 			WHERE (application_name = 'load' OR application_name LIKE 'cleave/%' AND application_name <> 'cleave/control') AND pid <> pg_backend_pid()`
-		err := conn.QueryRow(t.Context(), query).Scan(&backends)
-		return err == nil && backends > 0 && backends == metric(t, p, `cleave_pool_backends{shard="`+name+`",state="idle"}`)
+		err := conn.QueryRow(t.Context(), query).Scan(&found)
+		known = metric(t, p, `cleave_pool_backends{shard="`+name+`",state="idle"}`)
+		return err == nil && len(found) > 0 && float64(len(found)) == known
 	})
 }

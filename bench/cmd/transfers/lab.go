@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,7 +54,7 @@ type lab struct {
 	// watchers are connections that ask the servers what they have done.
 	watchers map[*localpg.Server]*pgx.Conn
 
-	closers []func() error // in the order of starting
+	closers rig.Closers
 }
 
 // openLab starts what is to be measured, and makes the accounts.
@@ -63,7 +62,7 @@ func openLab(ctx context.Context, o options) (_ *lab, err error) {
 	l := &lab{options: o, watchers: map[*localpg.Server]*pgx.Conn{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.close())
+			err = errors.Join(err, l.closers.Close())
 		}
 	}()
 	if l.folder, err = os.MkdirTemp(o.folder, "cleave-transfers-"); err != nil {
@@ -79,16 +78,6 @@ func openLab(ctx context.Context, o options) (_ *lab, err error) {
 		}
 	}
 	return l, nil
-}
-
-// close ends everything, the last first.
-func (l *lab) close() error {
-	var failures []error
-	for _, closer := range slices.Backward(l.closers) {
-		failures = append(failures, closer())
-	}
-	l.closers = nil
-	return errors.Join(failures...)
 }
 
 // startServers makes the servers, all alike, as 'cleave dev' makes them.
@@ -187,7 +176,7 @@ func (l *lab) fill(ctx context.Context) error {
 		l.plain.DSN(database): {makeAccounts},
 		l.routerURL():         {makeAccounts, "SELECT cleave.shard_table('accounts', 'id')"},
 	} {
-		err := with(ctx, place, func(conn *pgx.Conn) error {
+		err := rig.With(ctx, place, func(conn *pgx.Conn) error {
 			for _, sql := range statements {
 				if _, err := conn.Exec(ctx, sql); err != nil {
 					return err
@@ -201,7 +190,7 @@ func (l *lab) fill(ctx context.Context) error {
 		}
 	}
 	for _, server := range append([]*localpg.Server{l.plain}, l.shards...) {
-		err := with(ctx, server.DSN(database), func(conn *pgx.Conn) error {
+		err := rig.With(ctx, server.DSN(database), func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, tidyUp)
 			return err
 		})
@@ -215,7 +204,7 @@ func (l *lab) fill(ctx context.Context) error {
 // findAccounts asks the shards which accounts they have.
 func (l *lab) findAccounts(ctx context.Context) error {
 	for _, shard := range l.shards {
-		err := with(ctx, shard.DSN(database), func(conn *pgx.Conn) error {
+		err := rig.With(ctx, shard.DSN(database), func(conn *pgx.Conn) error {
 			rows, err := conn.Query(ctx, "SELECT id FROM accounts ORDER BY id")
 			if err != nil {
 				return err
@@ -239,12 +228,12 @@ func (l *lab) findAccounts(ctx context.Context) error {
 // copyAccounts makes the accounts of each shard once more, unguarded.
 func (l *lab) copyAccounts(ctx context.Context) error {
 	for i, shard := range l.shards {
-		err := with(ctx, shard.DSN(database), func(conn *pgx.Conn) error {
+		err := rig.With(ctx, shard.DSN(database), func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "CREATE DATABASE "+unguardedDatabase)
 			return err
 		})
 		if err == nil {
-			err = with(ctx, shard.DSN(unguardedDatabase), func(conn *pgx.Conn) error {
+			err = rig.With(ctx, shard.DSN(unguardedDatabase), func(conn *pgx.Conn) error {
 				for _, sql := range []string{makeAccounts, "INSERT INTO accounts SELECT unnest($1::bigint[]), 0", tidyUp} {
 					var arguments []any
 					if strings.Contains(sql, "$1") {
@@ -282,7 +271,7 @@ func (l *lab) count(ctx context.Context) error {
 	var all int64
 	for _, server := range append([]*localpg.Server{l.plain}, l.shards...) {
 		var balance, prepared int64
-		err := with(ctx, server.DSN(database), func(conn *pgx.Conn) error {
+		err := rig.With(ctx, server.DSN(database), func(conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, "SELECT (SELECT sum(balance)::bigint FROM accounts), (SELECT count(*) FROM pg_prepared_xacts)").Scan(&balance, &prepared)
 		})
 		switch {
@@ -300,16 +289,6 @@ func (l *lab) count(ctx context.Context) error {
 		return fmt.Errorf("the shards have %d too much", all)
 	}
 	return nil
-}
-
-// with does something with a connection.
-func with(ctx context.Context, place string, do func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, place)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	return do(conn)
 }
 
 // wait lets time pass.

@@ -56,7 +56,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, l.closers.Close()) }()
 	if slices.Contains(o.parts, "transfers") {
 		if err := l.transfers(ctx); err != nil {
 			return err

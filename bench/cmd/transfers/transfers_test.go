@@ -38,7 +38,7 @@ func TestEverySideTransfers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := l.close(); err != nil {
+		if err := l.closers.Close(); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(l.folder); !os.IsNotExist(err) {
@@ -80,7 +80,7 @@ func TestEverySideTransfers(t *testing.T) {
 // take takes one from an account on a shard.
 func take(t *testing.T, l *lab) {
 	t.Helper()
-	err := with(t.Context(), address(l.shards[0].Addr(), database, asRouter), func(conn *pgx.Conn) error {
+	err := rig.With(t.Context(), address(l.shards[0].Addr(), database, asRouter), func(conn *pgx.Conn) error {
 		_, err := conn.Exec(t.Context(), "UPDATE accounts SET balance = balance - 1 WHERE id = $1", l.accounts[0][0])
 		return err
 	})

@@ -6,8 +6,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -50,7 +48,7 @@ func (l *lab) idle(ctx context.Context) error {
 const settling = 3 * time.Second
 
 func memoryOfIdle(ctx context.Context, t *target, count int) (before, after int64, err error) {
-	if before, err = residentMemory(t.pid); err != nil {
+	if before, err = rig.ResidentMemory(t.pid); err != nil {
 		return 0, 0, err
 	}
 	clients, err := connectIdle(ctx, t, count)
@@ -67,7 +65,7 @@ func memoryOfIdle(ctx context.Context, t *target, count int) (before, after int6
 		return 0, 0, context.Cause(ctx)
 	case <-time.After(settling):
 	}
-	after, err = residentMemory(t.pid)
+	after, err = rig.ResidentMemory(t.pid)
 	return before, after, err
 }
 
@@ -108,22 +106,4 @@ func connectOnce(ctx context.Context, config *pgconn.Config) (net.Conn, error) {
 		return nil, err
 	}
 	return hijacked.Conn, nil
-}
-
-// residentMemory is how many bytes of the process are in memory.
-func residentMemory(pid int) (int64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("ask for the memory: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kilobytes, err := strconv.ParseInt(strings.Fields(value)[0], 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read the memory: %w", err)
-			}
-			return kilobytes << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("process %d has no memory", pid)
 }

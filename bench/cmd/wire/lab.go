@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -80,7 +79,7 @@ type lab struct {
 	pgbench string
 	stub    string // the stub's address, once it runs
 	targets []*target
-	closers []func() error // in the order of starting
+	closers rig.Closers
 	results results
 }
 
@@ -89,7 +88,7 @@ func openLab(ctx context.Context, o options) (_ *lab, err error) {
 	l := &lab{options: o, results: results{}}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.close())
+			err = errors.Join(err, l.closers.Close())
 		}
 	}()
 	if l.folder, err = os.MkdirTemp("", "cleave-wire-"); err != nil {
@@ -120,16 +119,6 @@ func openLab(ctx context.Context, o options) (_ *lab, err error) {
 		return nil, errors.New("nothing is left to be measured")
 	}
 	return l, nil
-}
-
-// close ends everything, the last first.
-func (l *lab) close() error {
-	var failures []error
-	for _, closer := range slices.Backward(l.closers) {
-		failures = append(failures, closer())
-	}
-	l.closers = nil
-	return errors.Join(failures...)
 }
 
 func (l *lab) startServer(ctx context.Context) (err error) {

@@ -59,7 +59,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.close()) }()
+	defer func() { err = errors.Join(err, l.closers.Close()) }()
 	if slices.Contains(o.parts, "throughput") {
 		if err := l.throughput(ctx); err != nil {
 			return err

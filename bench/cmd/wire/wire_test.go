@@ -39,7 +39,7 @@ func TestEverythingIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := l.close(); err != nil {
+		if err := l.closers.Close(); err != nil {
 			t.Error(err)
 		}
 		if _, err := os.Stat(l.folder); !os.IsNotExist(err) {

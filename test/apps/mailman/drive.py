@@ -60,6 +60,7 @@ from allauth.account.models import EmailAddress  # noqa: E402
 from hyperkitty.models import Email, Favorite, LastView, MailingList, Tag, Tagging, Thread, Vote  # noqa: E402
 
 LISTS = ["announce@example.com", "users@example.com"]
+NEW_LIST = "new@example.com"
 USERS = 200
 THREADS = 12  # in each list, of which each has one reply more than the one before, so that their order is clear
 PASSWORD = "correct horse 1"
@@ -108,7 +109,8 @@ def message(list_name, thread, reply=0):
     m["From"] = f"User {author} <user{author}@example.com>"
     m["To"] = list_name
     m["Subject"] = ("Re: " if reply else "") + f"Thread {thread} of {name}: grüße"
-    m["Date"] = format_datetime(BEGINNING + timedelta(hours=thread * 5 + reply))
+    number = thread * 3 + [*LISTS, NEW_LIST].index(list_name)
+    m["Date"] = format_datetime(BEGINNING + timedelta(hours=thread * 5 + reply, minutes=number))  # no two are the same, for pages are sorted by it
     m.set_content(f"Message {reply} of thread {thread}.\n\n> as was said before\n")
     if reply == 1:
         m.add_attachment(b"\x00\x01binary\xff", maintype="application", subtype="octet-stream", filename="a.bin")
@@ -226,7 +228,8 @@ def read_lists(client):
     get(client, "/hyperkitty/")
     for list_name in LISTS:
         for page in ("", "latest", "2024/1/", "recent-activity", "recent-threads", "top-threads", "pop-threads", "favorites", "posted-to"):
-            get(client, f"/hyperkitty/list/{list_name}/{page}", in_order=page != "favorites")  # which are asked for in no order
+            in_order = page not in ("favorites", "pop-threads")  # asked for in no order, and by a sum that several have
+            get(client, f"/hyperkitty/list/{list_name}/{page}", in_order=in_order)
 
 
 def read_threads(client):
@@ -379,14 +382,14 @@ def grow():
     archive(message(LISTS[0], THREADS))
     archive(message(LISTS[0], THREADS, 1))
     archive(message(LISTS[0], THREADS, 1))  # once more
-    archive(message("new@example.com", 0))
+    archive(message(NEW_LIST, 0))
     work_off()
     administrate()
     transactions()
     client = log_in("user3")
     read_own(client)
     read_lists(client)
-    get(client, "/hyperkitty/list/new@example.com/")
+    get(client, f"/hyperkitty/list/{NEW_LIST}/")
 
 
 # An app of the project's own.

@@ -131,8 +131,10 @@ select v from by_varchar where k = 'ab '::varchar(2)
 -- param: varchar 日本語  
 insert into by_varchar values ($1, 'twice')
 
--- expect: refused: a computed value for key column "k"
-insert into by_text values (e'new\nline', '1'), (e'\u00e9', '2'), (e'e\u0301', '3'), (U&'\0061', '4'), ('a'' or 1=1', '5'), ($x$a$$b$x$, '6'), ('a' || 'b', '7')
+insert into by_text values ('x' || 'y', '7'), (e'\u00e9' || e'\n', '8')
+
+-- unordered
+select k, v from by_text where k in ('xy', e'é\n')
 
 insert into by_text values (e'new\nline', '1'), (e'\u00e9', '2'), (e'e\u0301', '3'), (U&'\0061', '4'), ('a'' or 1=1', '5'), ($x$a$$b$x$, '6') returning *
 

@@ -153,33 +153,32 @@ select {key} from only orders where id = 1
 
 table items
 
--- What parts cannot give.
+-- What has to be put together.
 
--- expect: refused: ORDER BY
-select * from orders where {in a c} order by id
+select * from orders where {in a c} order by id, {key}
 
--- expect: refused: OFFSET over several shards
-select * from orders where {in a c} limit 1 offset 1
+select * from orders where {in a c} order by id desc, {key} limit 2 offset 1
+
+select 1 from orders where {in a c} limit 2 offset 1
 
 select * from orders where {in a c} limit 1000
 
--- expect: refused: an aggregate
 select count(*) from orders where {in a c}
 
--- expect: refused: DISTINCT
 select distinct note from orders where {in a c}
 
--- expect: refused: GROUP BY
 select note, count(*) from orders where {in a c} group by note
 
--- expect: refused: window
 select row_number() over (order by id) from orders where {in a c}
 
--- expect: refused: an aggregate
 select count(*) from orders
 
--- expect: refused: ORDER BY
-select * from orders order by id
+select count(*), sum(amount), min(note), max(id), avg(amount) from orders
+
+select * from orders order by id, {key}
+
+-- expect: refused: an aggregate
+select count(ctid) from orders
 
 -- Values on one shard can.
 

@@ -1,58 +1,47 @@
 -- Where the key seems to be bound, and is not; or is, and does not seem so.
 
--- expect: refused: LIMIT
-select * from (select * from orders limit 2) o where {o = a}
+select count(*) from (select * from orders limit 2) o where o.id > 0
 
--- expect: refused: ORDER BY
-select * from (select * from orders order by note, id offset 1) o where {o = a}
+select * from (select * from orders order by id desc, {key} limit 2) o where {o in a c}
 
--- expect: refused: a window function
-select * from (select *, row_number() over (order by note, id) as r from orders) o where {o = a}
+select * from (select * from orders order by note, id, {key} offset 1) o where {o = a}
+
+select * from (select *, row_number() over (order by note, id, {key}) as r from orders) o where {o = a}
 
 select id, r from (select *, row_number() over (partition by {key} order by id) as r from orders) o where {o = a} order by id
 
--- expect: refused: DISTINCT
-select * from (select distinct on (note) * from orders order by note, id) o where {o = a}
+select * from (select distinct on (note) * from orders order by note, id, {key}) o where {o = a}
+
+select * from (select distinct on (note) * from orders order by note, id, {key}) o
 
 select * from (select distinct {key}, note from orders) o where {o = a} order by note
 
 select * from (select {key}, count(*) as c, max(note) from orders group by {key}) o where {o = a}
 
--- expect: refused: GROUP BY
-select * from (select max(k) as k, count(*) as c from orders group by note) o where {> a}
+select * from (select percentile_disc(1) within group (order by k) as k, count(*) as c from orders group by note) o where {> a}
 
 with o as (select {key}, count(*) as c from orders group by {key}) select * from o where {o = c}
 
--- expect: refused: LIMIT
-with o as (select * from orders limit 1) select * from o where {o = a}
+with o as (select * from orders order by id, {key} limit 1) select * from o where {o in a b c d e}
 
 select {key}, count(*) from orders where {= a} group by {key}
 
--- expect: refused: GROUP BY
 select {key}, count(*) from orders group by {key} having {= a}
 
--- expect: refused: GROUP BY
 select {key}, count(*) from orders group by {key}
 
--- expect: refused: DISTINCT
 select distinct {key} from orders
 
--- expect: refused: is not joined
 select * from orders where exists (select from items where tag = 'red')
 
--- expect: refused: is not joined
 select * from orders where id = (select max(n) from items)
 
--- expect: refused: is not joined
 select * from orders o where id in (select n from items i where {i = a})
 
--- expect: refused: is not joined
 select * from orders o where ({key o}) in (select {key} from items)
 
--- expect: refused: is not joined
 select * from orders o where ({key o}) in (select {key} from items where n = 2) and id = 1
 
--- expect: refused: is not joined
 select * from orders o where ({key o}) not in (select {key} from items)
 
 select * from orders o where not exists (select from items i where {i = o})
@@ -63,7 +52,6 @@ select o.id, i.n, p.id from orders o left join items i on {o = i} and i.n = 1 le
 
 select o.id, i.n from orders o left join items i on {o = i} where coalesce(i.n, 0) <> 1
 
--- expect: refused: is not joined
 select o.id, p.id from orders o left join items i on {o = i} left join orders p on p.id = i.n
 
 select o.id, p.id from orders o left join items i on {o = i} left join orders p on p.id = i.n and {p = o} where {o = a} order by 1, 2
@@ -129,7 +117,6 @@ select o.id, v.n from orders o join (values ({cast a}, 1), ({cast c}, 2)) v({key
 
 select o.id, v.n from (values ({cast a}, 1), ({cast b}, 2)) v({key}, n) join orders o on {o = v} order by o.id, v.n
 
--- expect: refused: an outer join
 select o.id, v.n from (values ({cast a}, 1), ({cast c}, 2)) v({key}, n) left join orders o on {o = v}
 
 select o.id, v.n from (values ({cast a}, 1), ({cast b}, 2)) v({key}, n) left join orders o on {o = v} order by o.id, v.n
@@ -141,7 +128,6 @@ select o.id from orders o join unnest({array a b}::{types}[]) u on u = o.k
 
 select (select note from orders where {= a} and id = 1) as x, (select note from orders where {= b} and id = 2) as y
 
--- expect: refused: a subquery in an expression
 select (select note from orders where {= a} and id = 1), (select note from orders where {= c} and id = 2)
 
 select exists (select from orders where {= a})
@@ -181,7 +167,6 @@ select n from (select n, {key} from items) as o where {o = a} order by n
 
 select k from (select id as k from orders where {= a}) o order by k
 
--- expect: refused: ORDER BY
 select k from (select id as k, note from orders) o where k = 1 order by k
 
 select k from (select id as k, note from orders) o where k = 1

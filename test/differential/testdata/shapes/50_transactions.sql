@@ -110,8 +110,10 @@ begin
 
 insert into loaded ({key}, id) values ({a}, 7)
 
--- expect: refused: ORDER BY
-select * from loaded where {in a c} order by id
+select * from loaded where {in a c} order by id, {key}
+
+-- expect: refused: an aggregate
+select count(ctid) from loaded
 
 -- fails: 25P02
 select * from loaded where {= a}
@@ -124,8 +126,10 @@ insert into loaded ({key}, id) values ({a}, 7)
 
 savepoint one
 
--- expect: refused: an aggregate
 select count(*) from loaded
+
+-- expect: refused: an aggregate
+select count(ctid) from loaded
 
 rollback to one
 
@@ -233,7 +237,46 @@ fetch all from c
 
 close c
 
--- expect: refused: a cursor over several shards
-declare c cursor for select id from orders where {in a c}
+-- Over several shards.
+
+declare c scroll cursor for select {key}, id, note, amount from orders where {in a c e} order by id, {key}
+
+fetch 2 from c
+
+fetch backward all from c
+
+move 3 in c
+
+fetch relative 0 from c
+
+fetch last from c
+
+fetch absolute 2 from c
+
+savepoint s
+
+declare d cursor for select count(*), max(id) from orders
+
+fetch all from d
+
+rollback to s
+
+-- fails: 34000
+fetch d
 
 rollback
+
+begin
+
+declare h cursor with hold for select id, amount from orders where {in a c e} order by id, amount
+
+fetch h
+
+commit
+
+fetch 2 from h
+
+close h
+
+-- fails: 34000
+fetch h

@@ -52,8 +52,15 @@ prepare sorted as select * from orders where {in $1 $2} order by id, k
 
 execute sorted ({a}, {b})
 
--- expect: refused: ORDER BY
 execute sorted ({a}, {c})
+
+prepare counted (int) as select count(*), max(id + $1), min(amount) from orders where id > $1
+
+execute counted (0)
+
+execute counted (length('x'))
+
+execute counted (null)
 
 -- only: single
 execute sorted ({a}, null)
@@ -178,14 +185,13 @@ update loaded set note = 'bound' where {= $1}
 -- close: s
 
 -- parse: s
-select id, note from orders where {in $1 $2} order by id, k
+select id, note from orders where {in $1 $2} order by id, {key}
 
 -- bind: s
 -- key: a
 -- key: b
 
 -- bind: s
--- expect: refused: ORDER BY
 -- key: a
 -- key: c
 

@@ -12,8 +12,15 @@ copy (select * from orders where {= a} order by id) to stdout
 
 copy (select id, {key} from orders where {= a} order by id) to stdout (format csv)
 
--- expect: refused: COPY over several shards
 copy (select * from orders) to stdout
+
+copy (select * from orders where {in a c e}) to stdout (format binary)
+
+copy (select {key}, id, note, amount from orders order by id, {key}) to stdout (format csv, header, null 'nothing', force_quote (note))
+
+copy (select {key}, id, note, amount from orders order by id, {key} limit 7) to stdout (format binary)
+
+copy (select id, count(*), max(amount) from orders group by id order by id) to stdout (delimiter ';')
 
 -- from: copy orders to stdout
 copy loaded from stdin

@@ -105,3 +105,27 @@ drop table later
 
 -- fails: 42P01
 select * from later
+
+create table copied as select * from orders where {= a}
+
+select * from copied
+
+select o.* into into_copied from orders o join orders p on o.id = p.id + 1
+
+select * from into_copied
+
+create materialized view counted as select {key}, count(*) as n, max(note) as note from orders group by {key}
+
+select * from counted
+
+delete from orders where {= a}
+
+refresh materialized view counted
+
+select * from counted
+
+select o.id, m.n from orders o join counted m on {m = o}
+
+drop materialized view counted
+
+drop table copied, into_copied

@@ -1,4 +1,4 @@
-package faults
+package cluster
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ const (
 // givenPorts are those that this process has given out.
 var givenPorts sync.Map
 
-// freeAddress is one that nobody listens on, and that no connection gets by chance.
-func freeAddress(t testing.TB) string {
+// FreeAddress is one that nobody listens on, and that no connection gets by chance.
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort+1)
@@ -35,9 +35,10 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-func freePort(t testing.TB) int {
+// FreePort is the port of such an address.
+func FreePort(t testing.TB) int {
 	t.Helper()
-	address, err := net.ResolveTCPAddr("tcp", freeAddress(t))
+	address, err := net.ResolveTCPAddr("tcp", FreeAddress(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,87 @@
+package compose
+
+import (
+	pgquery "github.com/pganalyze/pg_query_go/v6"
+	"google.golang.org/protobuf/proto"
+)
+
+// fixMoments puts one moment in the place of all words and functions for the current time: every server would have its own.
+func (s *splitter) fixMoments() {
+	each(s.root, func(m proto.Message) bool {
+		switch n := m.(type) {
+		case *pgquery.ResTarget:
+			if n.Name == "" {
+				n.Name = momentName(n.Val)
+			}
+		case *pgquery.Node:
+			if moment := s.momentOf(n); moment != nil {
+				n.Node = moment.Node
+			}
+		}
+		return true
+	})
+}
+
+// momentName is what PostgreSQL calls a column that is the current time; empty for any other.
+func momentName(n *pgquery.Node) string {
+	if f := n.GetFuncCall(); f != nil {
+		if schema, name := qualified(f.Funcname); momentFunctions[name] && (schema == "" || schema == "pg_catalog") && len(f.Args) == 0 {
+			return name
+		}
+	}
+	if v := n.GetSqlvalueFunction(); v != nil {
+		return momentWords[v.Op].name
+	}
+	return ""
+}
+
+// momentFunctions are the functions that tell when the transaction began.
+var momentFunctions = map[string]bool{"now": true, "transaction_timestamp": true}
+
+// momentWords are the words of the grammar for the current time: what they are called, and of which type they are.
+var momentWords = map[pgquery.SQLValueFunctionOp]struct{ name, of string }{
+	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_DATE: {"current_date", "date"},
+	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME: {"current_time", "timetz"}, pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME_N: {"current_time", "timetz"},
+	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP: {"current_timestamp", "timestamptz"}, pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP_N: {"current_timestamp", "timestamptz"},
+	pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME: {"localtime", "time"}, pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME_N: {"localtime", "time"},
+	pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP: {"localtimestamp", "timestamp"}, pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP_N: {"localtimestamp", "timestamp"},
+}
+
+// momentOf is what stands for a word or function for the current time; nil if it is none.
+func (s *splitter) momentOf(n *pgquery.Node) *pgquery.Node {
+	if f := n.GetFuncCall(); f != nil {
+		schema, name := qualified(f.Funcname)
+		if momentFunctions[name] && len(f.Args) == 0 && s.q.Builtin(schema, name) {
+			return moment()
+		}
+		return nil
+	}
+	v := n.GetSqlvalueFunction()
+	if v == nil {
+		return nil
+	}
+	word, isMoment := momentWords[v.Op]
+	switch {
+	case !isMoment:
+		return nil
+	case v.Typmod >= 0 && v.Typmod <= maxPrecision:
+		return castNode(moment(), word.of, int64(v.Typmod))
+	default:
+		return castNode(moment(), word.of, -1)
+	}
+}
+
+const maxPrecision = 6
+
+func moment() *pgquery.Node {
+	return castNode(pgquery.MakeAConstStrNode(mark+"M"+mark, -1), "timestamptz", -1)
+}
+
+// castNode casts to a type of PostgreSQL's.
+func castNode(n *pgquery.Node, to string, mod int64) *pgquery.Node {
+	name := &pgquery.TypeName{Names: []*pgquery.Node{text("pg_catalog"), text(to)}, Typemod: -1, Location: -1}
+	if mod >= 0 {
+		name.Typmods = []*pgquery.Node{pgquery.MakeAConstIntNode(mod, -1)}
+	}
+	return &pgquery.Node{Node: &pgquery.Node_TypeCast{TypeCast: &pgquery.TypeCast{Arg: n, TypeName: name, Location: -1}}}
+}

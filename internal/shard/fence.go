@@ -1,0 +1,163 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// movesNoted is the step of the schema that moves need. Every backend of a router is noted, so that those of a router that has not heard of a new map can be ended.
+// The table is unlogged: a server that has crashed has no backends. Hello reads the minimum version and notes the backend under a lock, so whoever has raised the minimum and then had that lock
+// alone knows that every backend that was let in before is noted. It is a table's, and no advisory lock, which any client could take and let nobody in. Each statement of hello must see
+// what is committed by then, so it needs READ COMMITTED.
+const movesNoted = `
+	ALTER TABLE cleave.ranges DROP CONSTRAINT ranges_state_check, ADD CONSTRAINT ranges_state_check CHECK (state IN ('owned', 'incoming', 'opening', 'leaving'));
+	ALTER TABLE cleave.pins DROP CONSTRAINT pins_state_check, ADD CONSTRAINT pins_state_check CHECK (state IN ('owned', 'incoming', 'opening', 'leaving'));
+	CREATE UNLOGGED TABLE cleave.backends (
+		pid    integer PRIMARY KEY,
+		start  timestamptz NOT NULL,
+		router text NOT NULL
+	);
+	COMMENT ON TABLE cleave.backends IS 'which router each backend serves; some of them may have ended';
+	REVOKE ALL ON cleave.backends FROM PUBLIC;
+	CREATE OR REPLACE FUNCTION cleave.hello(router text, version bigint, session_path text DEFAULT current_setting('search_path'), session_role name DEFAULT current_user,
+		OUT search_path text, OUT role text, OUT server_version integer, OUT max_connections integer, OUT reserved_connections integer,
+		OUT map_version bigint, OUT in_recovery boolean)
+	LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $hello$
+	DECLARE
+		own record;
+	BEGIN
+		IF current_setting('cleave.router', true) IS DISTINCT FROM router OR router = '' THEN
+			RAISE EXCEPTION USING ERRCODE = 'CL002', MESSAGE = format('the session was not opened by router "%s"', router),
+				DETAIL = 'A router says who it is when it connects, with the startup parameter cleave.router, so that nothing takes it away later.',
+				HINT = 'Connect to the router, which does this by itself.';
+		END IF;
+		LOCK TABLE cleave.backends IN ROW EXCLUSIVE MODE;
+		SELECT i.shard, i.map_version, i.minimum_version INTO own FROM cleave.identity i;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the database does not belong to a cluster',
+				HINT = 'Correct the address of the shard, or add the database with: cleave shard add';
+		END IF;
+		IF version < own.minimum_version THEN
+			RAISE EXCEPTION USING ERRCODE = 'CL003', MESSAGE = format('shard "%s" asks for map version %s or newer, router "%s" has %s', own.shard, own.minimum_version, router, version),
+				DETAIL = 'Something has changed its owner or its kind since, so the router would look for it in the wrong place.',
+				HINT = 'The router has to read the newer map before it speaks to this shard.';
+		END IF;
+		INSERT INTO cleave.backends AS b (pid, start, router) SELECT a.pid, a.backend_start, hello.router FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()
+			ON CONFLICT (pid) DO UPDATE SET start = excluded.start, router = excluded.router;
+		search_path := session_path;
+		role := session_role;
+		server_version := current_setting('server_version_num');
+		max_connections := current_setting('max_connections');
+		reserved_connections := current_setting('superuser_reserved_connections')::integer + coalesce(current_setting('reserved_connections', true), '0')::integer;
+		map_version := own.map_version;
+		in_recovery := pg_is_in_recovery();
+	END
+	$hello$;`
+
+// Fence ends the backends of all routers that are not among those that have settled, and returns when they are gone. The shard must have recorded the map whose minimum version those that have not
+// settled do not have, so that they do not come back; whoever says hello meanwhile is heard.
+func Fence(ctx context.Context, conn *pgx.Conn, settled []string) (ended int, err error) {
+	pids, err := endUnsettled(ctx, conn, settled)
+	if err != nil {
+		return 0, fmt.Errorf("end the backends of routers with an older map: %w", err)
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		var left int
+		err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity a JOIN cleave.backends b ON a.pid = b.pid AND a.backend_start = b.start WHERE a.pid = ANY ($1)", pids).Scan(&left)
+		if err != nil {
+			return 0, fmt.Errorf("wait for the backends of routers with an older map to end: %w", err)
+		}
+		if left == 0 {
+			return len(pids), nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%d backends of routers with an older map have not ended: %w", left, ctx.Err())
+		}
+	}
+}
+
+func endUnsettled(ctx context.Context, conn *pgx.Conn, settled []string) (pids []int32, err error) {
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		if err := forgetEnded(ctx, tx); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, "SELECT pid FROM cleave.backends WHERE router <> ALL ($1) AND pg_terminate_backend(pid)", settled)
+		if err != nil {
+			return err
+		}
+		pids, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+		return err
+	})
+	return pids, err
+}
+
+// forgetEnded deletes what is noted of backends that are gone.
+func forgetEnded(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start)")
+	return err
+}
+
+// AwaitWriters waits until all transactions have ended that have one of these tables locked for writing now, a partition included, unless they are of routers that have settled. Guards whose functions
+// were replaced before refuse what comes after them. Transactions that are prepared are among those that are waited for, whoever has prepared them.
+func AwaitWriters(ctx context.Context, conn *pgx.Conn, tables []topology.TableName, settled []string) error {
+	names := make([]string, len(tables))
+	for i, table := range tables {
+		names[i] = table.String()
+	}
+	awaited, err := writers(ctx, conn, names, settled)
+	for pause := time.Millisecond; err == nil && len(awaited) > 0; pause = min(2*pause, 50*time.Millisecond) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("%s has not ended: %w", describeWriters(awaited), ctx.Err())
+		}
+		var now map[string]string
+		now, err = writers(ctx, conn, names, settled)
+		maps.DeleteFunc(awaited, func(transaction, _ string) bool { return now[transaction] == "" })
+	}
+	if err != nil {
+		return fmt.Errorf("look who writes past the routers: %w", err)
+	}
+	return nil
+}
+
+// writers returns who writes, for people, by the identifier of the transaction.
+func writers(ctx context.Context, conn *pgx.Conn, tables, settled []string) (map[string]string, error) {
+	rows, err := conn.Query(ctx, `
+		SELECT DISTINCT l.virtualtransaction, CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE format('a transaction of user %s, process %s', a.usename, l.pid) END
+		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.granted
+			AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+			AND l.relation IN (SELECT coalesce(p.relid, t::regclass) FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true)
+			AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = l.pid AND b.start = a.backend_start AND b.router = ANY ($2))`, tables, settled)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	var transaction, who string
+	_, err = pgx.ForEachRow(rows, []any{&transaction, &who}, func() error {
+		found[transaction] = who
+		return nil
+	})
+	return found, err
+}
+
+func describeWriters(awaited map[string]string) string {
+	who := slices.Sorted(maps.Values(awaited))
+	if len(who) == 1 {
+		return who[0]
+	}
+	return fmt.Sprintf("%s, one of %d,", who[0], len(who))
+}

@@ -1,0 +1,109 @@
+-- Names that may mean one thing or another, conditions that see more than one query, and groups of constants: what is easily taken for something else when a statement is taken apart.
+
+create table nt (k bigint primary key, a int, b text, n numeric, f float8)
+
+create table nu (k bigint not null, x int not null, y text, primary key (k, x))
+
+create table nw (k bigint primary key, a int, b text, s text)
+
+create table nr (id int primary key, b text, name text)
+
+create table ne (k bigint primary key, a int, b text)
+
+create table nz (k bigint primary key, f float8)
+
+-- router
+select cleave.shard_tables('{schema}.nt(k), {schema}.nu(k), {schema}.nw(k), {schema}.ne(k), {schema}.nz(k)')
+
+-- router
+select cleave.reference_table('{schema}.nr')
+
+insert into nt select i, i % 6, 'b' || i % 4, i * 0.30, i / 3.0 from generate_series(1, 40) i
+
+insert into nu select i % 20, i, 'y' || i % 5 from generate_series(1, 60) i
+
+insert into nw select i, i % 5, 'b' || i % 3, 's' || i from generate_series(1, 30) i
+
+insert into nr select i, 'r' || i, 'n' || i from generate_series(0, 7) i
+
+insert into nz values (1, '-0')
+
+select nw.s, x.k from nw left join nt x on x.k = nw.k + 35 where not exists (select from nu where nu.k = x.k) order by 1, 2
+
+select x.a, count(*) from nt x left join nw on nw.k = x.k where not exists (select from nr where nr.id = nw.a) group by x.a order by 1
+
+select nw.s, x.k from nt x right join nw on x.k = nw.k + 35 where exists (select from nu where nu.k < coalesce(x.k, 1)) order by 1, 2
+
+select x.k, nw.k from nt x full join nw on nw.a = x.k where not exists (select from nu where nu.k = x.k and nu.x > 10) order by 1, 2
+
+select k, (select count(*) from nu as a where a is not null) from nt order by k
+
+update nt set b = 'hit' where exists (select from nw as n where n::text = '2.70')
+
+delete from nt where not exists (select from nw as n where n::text in ('2.70', '3.00', '6.00'))
+
+select k, b from nt order by k
+
+insert into nt select i, i % 6, 'b' || i % 4, i * 0.30, i / 3.0 from generate_series(1, 40) i on conflict do nothing
+
+delete from nr where exists (select from nt as name where name::text = 'n3')
+
+select * from nr order by id
+
+select * from nu as q(x, k) order by x, k limit 5
+
+select * from nt as x(k, b, a) order by k limit 3
+
+select distinct * from ne as x(b, k) order by k
+
+select q.* from nu as q(x, k), nw where q.x = nw.k and q.k > 50 order by 1, 2
+
+select s.k, (select max(z.x) from nu s, lateral (select x from nw where nw.a = s.k) z) from nt s order by 1
+
+select s.k, (select count(*) from nr s join nw q on exists (select from nu where nu.k = s.id)) from nt s order by 1
+
+-- expect: refused: In the way: ORDER BY
+select k, (select count(*) from nw as nt where {schema}.nt.b = nt.b) from {schema}.nt order by k
+
+-- expect: refused: In the way: ORDER BY
+select k, (select count(*) from nu as nt where {schema}.nt.k = nt.x) from {schema}.nt order by k
+
+select {schema}.nt.k, {schema}.nw.s from {schema}.nt join {schema}.nw on {schema}.nt.a = {schema}.nw.a order by 1, 2 limit 5
+
+with nu as (select k, x + 1000 as x from nu where x % 2 = 0) select z.k, z.x from (select nu.k, nu.x from nu, nt, (with nu as (select 1 as o) select * from nu) i where nt.k = nu.k order by 1, 2 limit 5) z
+
+select count(distinct 1), count(*) from ne
+
+select sum(distinct 5), count(*) from ne
+
+select string_agg(distinct 'x', ','), max(a) from ne
+
+select count(distinct 1), count(distinct a), string_agg(distinct b, ',') from nt
+
+select 'x' as l, count(*) from nt group by rollup (l) order by 1, 2
+
+select 1 as l, a, count(*) from nt group by grouping sets ((l), (a), ()) order by 1, 2, 3
+
+select 'x' as l, a, string_agg(b, ',' order by b, k) from nt group by 1, 2 order by 1, 2
+
+select 2 as l, count(*), string_agg(b, ',' order by k) from nt group by l
+
+select null as l, true as m, count(*), string_agg(b, ',' order by k) from nt group by l, m
+
+select avg(f), sum(f) from nz
+
+select k, avg(f) filter (where f is not null) from nz group by rollup (k) order by 1
+
+select avg(n), avg(k), avg(k * interval '1 hour') from nt
+
+select count(distinct statement_timestamp()) from nt
+
+select a, count(*) from nt group by a, pg_backend_pid() order by 1
+
+select count(distinct 'nt'::regclass::oid), count(distinct pg_typeof(nt)::oid) from nt
+
+-- expect: refused: In the way: a system column
+select k from nt where ctid = '(0,1)' order by 1
+
+-- expect: refused: In the way: a system column
+delete from nt where ctid = '(0,1)'
