@@ -228,7 +228,7 @@ func (b *block) pull(core, query *pgquery.SelectStmt, why string) (number int, o
 
 // pullAs is pull of what is made of the query in the end.
 func (b *block) pullAs(core, query *pgquery.SelectStmt, made func(*pgquery.SelectStmt) *pgquery.SelectStmt, why string) (number int, ok bool) {
-	if givesRows(query) {
+	if b.givesRows(query) {
 		return 0, false
 	}
 	coreText, divides := b.s.divides(core)
@@ -263,8 +263,9 @@ func (b *block) forget() {
 }
 
 // givesRows says whether an output of a query may be a row that is put together in it: such a value cannot be handed on, since its type has no name.
-func givesRows(query *pgquery.SelectStmt) bool {
+func (b *block) givesRows(query *pgquery.SelectStmt) bool {
 	found := false
+	nameless := b.namelessRows()
 	for _, target := range query.TargetList {
 		each(target, func(m proto.Message) bool {
 			switch n := m.(type) {
@@ -272,9 +273,23 @@ func givesRows(query *pgquery.SelectStmt) bool {
 				return !isComparison(n)
 			case *pgquery.RowExpr:
 				found = true
+			case *pgquery.ColumnRef:
+				parts, _ := names(n.Fields)
+				found = found || len(parts) == 1 && nameless[parts[0]]
 			}
 			return !found
 		})
+	}
+	return found
+}
+
+// namelessRows are the names of what the block reads that is no table: as a whole, a row of it is put together by the block.
+func (b *block) namelessRows() map[string]bool {
+	found := map[string]bool{}
+	for _, i := range b.items() {
+		if i.table == nil && i.name != "" {
+			found[i.name] = true
+		}
 	}
 	return found
 }

@@ -208,6 +208,8 @@ func (s *splitter) nestedJoint(c *pgquery.Node, items []item, of map[*occurrence
 		case *pgquery.FuncCall:
 			schema, name := qualified(n.Funcname)
 			fits = fits && (name == parentheses || s.q.Steady(schema, name))
+		case *pgquery.A_Expr:
+			fits = fits && s.steadyOperator(n)
 		case *pgquery.RangeVar:
 			fits = fits && s.occurrence(n) != nil
 		}

@@ -44,6 +44,75 @@ func (b *block) groupedBy() (grouped map[string]bool, plain bool) {
 	return grouped, plain
 }
 
+// collectUngroupable takes the columns that cannot be grouped by from any row of their group: the key decides them, so all rows have the same.
+func (s *splitter) collectUngroupable() {
+	each(s.root, func(m proto.Message) bool {
+		q, isQuery := m.(*pgquery.SelectStmt)
+		if !isQuery || len(q.GroupClause) == 0 {
+			return true
+		}
+		b := &block{s: s, q: q}
+		items := slices.DeleteFunc(b.items(), func(i item) bool { return i.table == nil || i.table.renamed || len(i.table.table.Ungroupable) == 0 })
+		if len(items) == 0 {
+			return true
+		}
+		b.expandStars()
+		if _, plain := b.groupedBy(); plain {
+			b.collect(func(c *pgquery.ColumnRef) bool {
+				parts, star := names(c.Fields)
+				return !star && slices.ContainsFunc(items, func(i item) bool {
+					return (len(parts) == 1 || len(parts) > 1 && parts[len(parts)-2] == i.name) && slices.Contains(i.table.table.Ungroupable, parts[len(parts)-1])
+				})
+			})
+		}
+		return true
+	})
+}
+
+// collect takes columns outside of aggregates from any row of their group.
+func (b *block) collect(isOne func(*pgquery.ColumnRef) bool) {
+	for _, n := range slices.Concat(b.q.TargetList, []*pgquery.Node{b.q.HavingClause}, b.q.SortClause) {
+		each(n, func(m proto.Message) bool {
+			switch e := m.(type) {
+			case *pgquery.SelectStmt:
+				return false
+			case *pgquery.ResTarget:
+				if c := e.Val.GetColumnRef(); c != nil && e.Name == "" && isOne(c) {
+					e.Name = last(c.Fields)
+				}
+			case *pgquery.Node:
+				if c := e.GetColumnRef(); c != nil && isOne(c) {
+					e.Node = firstOf(c).Node
+					return false
+				}
+			}
+			return !b.isAggregate(m)
+		})
+	}
+}
+
+// items are what the block's FROM shows to it.
+func (b *block) items() []item {
+	var items []item
+	for _, from := range b.q.FromClause {
+		items = append(items, b.s.items(from)...)
+	}
+	return items
+}
+
+// firstOf is some value of a column in a group.
+func firstOf(c *pgquery.ColumnRef) *pgquery.Node {
+	all := &pgquery.FuncCall{
+		Funcname: []*pgquery.Node{text("pg_catalog"), text("array_agg")}, Args: []*pgquery.Node{{Node: &pgquery.Node_ColumnRef{ColumnRef: c}}},
+		Funcformat: pgquery.CoercionForm_COERCE_EXPLICIT_CALL, Location: -1,
+	}
+	first := &pgquery.A_Indices{Uidx: pgquery.MakeAConstIntNode(1, -1)}
+	return &pgquery.Node{Node: &pgquery.Node_AIndirection{AIndirection: &pgquery.A_Indirection{
+		Arg:         &pgquery.Node{Node: &pgquery.Node_FuncCall{FuncCall: all}},
+		Indirection: []*pgquery.Node{{Node: &pgquery.Node_AIndices{AIndices: first}}},
+	}}}
+}
+
 // addGroups groups by the columns outside of aggregates that are not grouped by yet.
 func (b *block) addGroups(grouped map[string]bool) {
 	add := func(c *pgquery.ColumnRef) {
@@ -85,11 +154,9 @@ func (b *block) eachUngrouped(n *pgquery.Node, visit func(*pgquery.ColumnRef)) {
 
 // eachOuter visits the columns in a query that surely are of the tables around it.
 func (b *block) eachOuter(inside *pgquery.SelectStmt, visit func(*pgquery.ColumnRef)) {
-	around := map[string]bool{}
-	for _, from := range b.q.FromClause {
-		for _, i := range b.s.items(from) {
-			around[i.name] = true
-		}
+	items, around := b.items(), map[string]bool{}
+	for _, i := range items {
+		around[i.name] = true
 	}
 	each(inside, func(m proto.Message) bool {
 		switch n := m.(type) {
@@ -100,12 +167,47 @@ func (b *block) eachOuter(inside *pgquery.SelectStmt, visit func(*pgquery.Column
 		}
 		return true
 	})
+	strangers, known := b.s.surelyStrange(inside)
 	each(inside, func(m proto.Message) bool {
 		if c, isColumn := m.(*pgquery.ColumnRef); isColumn {
-			if parts, star := names(c.Fields); !star && len(parts) > 1 && around[parts[len(parts)-2]] {
+			switch parts, star := names(c.Fields); {
+			case star || len(parts) == 0:
+			case len(parts) == 1 && strangers[c] && b.s.isIn(c, [][]item{items}), len(parts) > 1 && around[parts[len(parts)-2]]:
 				visit(c)
 			}
 		}
-		return !b.isAggregate(m)
+		if b.isAggregate(m) { // it is one of the query inside only if it is about columns of its own
+			return known && namesOthers(m, strangers)
+		}
+		return true
 	})
+}
+
+// namesOthers says whether columns are named in a tree that are not among these.
+func namesOthers(m proto.Message, columns map[*pgquery.ColumnRef]bool) bool {
+	found := false
+	each(m, func(m proto.Message) bool {
+		c, isColumn := m.(*pgquery.ColumnRef)
+		found = found || isColumn && !columns[c]
+		return !found
+	})
+	return found
+}
+
+// surelyStrange are the columns that a query names which are not of what it reads. That is known where it reads nothing but tables.
+func (s *splitter) surelyStrange(q *pgquery.SelectStmt) (strangers map[*pgquery.ColumnRef]bool, known bool) {
+	known = true
+	each(q, func(m proto.Message) bool {
+		if inside, isQuery := m.(*pgquery.SelectStmt); isQuery {
+			for _, from := range inside.FromClause {
+				known = known && !slices.ContainsFunc(s.items(from), func(i item) bool { return i.table == nil || i.table.renamed })
+			}
+		}
+		return known
+	})
+	strangers = map[*pgquery.ColumnRef]bool{}
+	if known && s.strangers(q, nil, func(c *pgquery.ColumnRef) { strangers[c] = true }) {
+		return strangers, true
+	}
+	return nil, false
 }

@@ -10,9 +10,7 @@ func (s *splitter) fixMoments() {
 	each(s.root, func(m proto.Message) bool {
 		switch n := m.(type) {
 		case *pgquery.ResTarget:
-			if n.Name == "" {
-				n.Name = momentName(n.Val)
-			}
+			s.keepName(n)
 		case *pgquery.Node:
 			if moment := s.momentOf(n); moment != nil {
 				n.Node = moment.Node
@@ -22,29 +20,29 @@ func (s *splitter) fixMoments() {
 	})
 }
 
-// momentName is what PostgreSQL calls a column that is the current time; empty for any other.
-func momentName(n *pgquery.Node) string {
-	if f := n.GetFuncCall(); f != nil {
-		if schema, name := qualified(f.Funcname); momentFunctions[name] && (schema == "" || schema == "pg_catalog") && len(f.Args) == 0 {
-			return name
+// keepName writes out what PostgreSQL calls an output with a moment in it, since it would call what stands in the moment's place otherwise.
+func (s *splitter) keepName(t *pgquery.ResTarget) {
+	if t.Name != "" {
+		return
+	}
+	each(t.Val, func(m proto.Message) bool {
+		if n, isNode := m.(*pgquery.Node); isNode && s.momentOf(n) != nil {
+			t.Name, _ = figure(t.Val)
 		}
-	}
-	if v := n.GetSqlvalueFunction(); v != nil {
-		return momentWords[v.Op].name
-	}
-	return ""
+		return t.Name == ""
+	})
 }
 
 // momentFunctions are the functions that tell when the transaction began.
 var momentFunctions = map[string]bool{"now": true, "transaction_timestamp": true}
 
-// momentWords are the words of the grammar for the current time: what they are called, and of which type they are.
-var momentWords = map[pgquery.SQLValueFunctionOp]struct{ name, of string }{
-	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_DATE: {"current_date", "date"},
-	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME: {"current_time", "timetz"}, pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME_N: {"current_time", "timetz"},
-	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP: {"current_timestamp", "timestamptz"}, pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP_N: {"current_timestamp", "timestamptz"},
-	pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME: {"localtime", "time"}, pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME_N: {"localtime", "time"},
-	pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP: {"localtimestamp", "timestamp"}, pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP_N: {"localtimestamp", "timestamp"},
+// momentWords are the words of the grammar for the current time, and of which type they are.
+var momentWords = map[pgquery.SQLValueFunctionOp]string{
+	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_DATE: "date",
+	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME: "timetz", pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME_N: "timetz",
+	pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP: "timestamptz", pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP_N: "timestamptz",
+	pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME: "time", pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME_N: "time",
+	pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP: "timestamp", pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP_N: "timestamp",
 }
 
 // momentOf is what stands for a word or function for the current time; nil if it is none.
@@ -60,14 +58,14 @@ func (s *splitter) momentOf(n *pgquery.Node) *pgquery.Node {
 	if v == nil {
 		return nil
 	}
-	word, isMoment := momentWords[v.Op]
+	of, isMoment := momentWords[v.Op]
 	switch {
 	case !isMoment:
 		return nil
 	case v.Typmod >= 0 && v.Typmod <= maxPrecision:
-		return castNode(moment(), word.of, int64(v.Typmod))
+		return castNode(moment(), of, int64(v.Typmod))
 	default:
-		return castNode(moment(), word.of, -1)
+		return castNode(moment(), of, -1)
 	}
 }
 

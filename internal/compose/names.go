@@ -72,8 +72,18 @@ func figure(n *pgquery.Node) (name string, strength int) {
 	case *pgquery.Node_SqlvalueFunction:
 		word := strings.TrimSuffix(strings.ToLower(strings.TrimPrefix(e.SqlvalueFunction.Op.String(), "SVFOP_")), "_n")
 		return word, 2
+	case *pgquery.Node_XmlExpr:
+		return xmlNames[e.XmlExpr.Op], 2
+	case *pgquery.Node_XmlSerialize:
+		return "xmlserialize", 2
 	}
 	return "", 0
+}
+
+// xmlNames are what columns made by the grammar's words for XML are called.
+var xmlNames = map[pgquery.XmlExprOp]string{
+	pgquery.XmlExprOp_IS_XMLCONCAT: "xmlconcat", pgquery.XmlExprOp_IS_XMLELEMENT: "xmlelement", pgquery.XmlExprOp_IS_XMLFOREST: "xmlforest",
+	pgquery.XmlExprOp_IS_XMLPARSE: "xmlparse", pgquery.XmlExprOp_IS_XMLPI: "xmlpi", pgquery.XmlExprOp_IS_XMLROOT: "xmlroot",
 }
 
 func figureQuery(l *pgquery.SubLink) (name string, strength int) {

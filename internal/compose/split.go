@@ -20,6 +20,8 @@ type Table struct {
 	// Columns are its columns in order. Unknown: nobody knows them, so it is pulled as it is.
 	Columns []string
 	Unknown bool
+	// Ungroupable are those of its columns whose type has no equality that PostgreSQL groups by, such as json.
+	Ungroupable []string
 	// Own: the router itself has its rows. Stays: it is where the final statement runs, and is not pulled.
 	Own, Stays bool
 	// Reads are the names of the tables whose rows it has, itself or those behind a view; none: nobody knows. Runs: writing to it may change other tables.
@@ -258,6 +260,7 @@ func (s *splitter) take() error {
 	if s.root.GetSelectStmt() == nil {
 		return s.write()
 	}
+	s.collectUngroupable()
 	s.blocks()
 	s.needs()
 	s.conditions()

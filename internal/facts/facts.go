@@ -41,6 +41,9 @@ type Statement struct {
 	Moments bool
 	// Physical: it uses a name that tables have as a system column, such as ctid.
 	Physical bool
+	// Placed: one of them is used for more than the name of the relation that a row is in, tableoid::regclass::text, so that every server
+	// would say something else.
+	Placed bool
 	// AtCursor: WHERE CURRENT OF a cursor.
 	AtCursor bool
 	// Cursor is set for DECLARE, FETCH, MOVE, CLOSE and WHERE CURRENT OF.

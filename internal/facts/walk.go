@@ -28,6 +28,8 @@ type walker struct {
 	roles map[*pgquery.RangeVar]Role
 	// places are the calls that stand elsewhere than in an expression.
 	places map[*pgquery.FuncCall]place
+	// relationNames are the system columns that are used for the name of a relation.
+	relationNames map[*pgquery.ColumnRef]bool
 	// skipped are parts of the tree that have been seen to, or that name nothing.
 	skipped map[proto.Message]bool
 	// seenFields, seenTypes, seenCasts and seenOperators are those that were written down.
@@ -66,7 +68,7 @@ func (s *scope) find(name string) *Common {
 func (w *walker) statement(node *pgquery.Node) *Statement {
 	inner := &walker{
 		tokens: w.tokens, names: w.names, level: w.level + 1, out: &Statement{},
-		roles: map[*pgquery.RangeVar]Role{}, places: map[*pgquery.FuncCall]place{}, skipped: map[proto.Message]bool{},
+		roles: map[*pgquery.RangeVar]Role{}, places: map[*pgquery.FuncCall]place{}, skipped: map[proto.Message]bool{}, relationNames: map[*pgquery.ColumnRef]bool{},
 		seenFields: map[string]bool{}, seenTypes: map[Name]bool{}, seenCasts: map[Name]bool{}, seenOperators: map[Name]bool{},
 		block: &Block{}, // for what is in no query
 	}
@@ -205,6 +207,7 @@ func (w *walker) visit(message proto.Message) {
 		if operandOf(m.Arg).Kind == Expression {
 			w.computedCast(m.TypeName)
 		}
+		w.nameOfRelation(m)
 		w.fields(m.ProtoReflect())
 	case *pgquery.JsonAggConstructor:
 		if m.Over != nil {
@@ -406,10 +409,32 @@ func (w *walker) column(c *pgquery.ColumnRef) {
 	if len(names) == 0 {
 		return
 	}
-	w.out.Physical = w.out.Physical || systemColumns[names[len(names)-1]]
+	if systemColumns[names[len(names)-1]] {
+		w.out.Physical = true
+		w.out.Placed = w.out.Placed || !w.relationNames[c]
+	}
 	for _, call := range w.calling[max(0, len(w.calling)-maxCalling):] {
 		w.out.Calls[call].Columns = append(w.out.Calls[call].Columns, names)
 	}
+}
+
+// nameOfRelation notes tableoid::regclass::text: the number is each server's own, the name is not.
+func (w *walker) nameOfRelation(outer *pgquery.TypeCast) {
+	inner := outer.Arg.GetTypeCast()
+	if inner == nil || !isSystemType(outer.TypeName, "text") || !isSystemType(inner.TypeName, "regclass") {
+		return
+	}
+	if c := inner.Arg.GetColumnRef(); c != nil {
+		if names := texts(c.Fields); len(names) > 0 && names[len(names)-1] == "tableoid" {
+			w.relationNames[c] = true
+		}
+	}
+}
+
+// isSystemType says whether a type is meant that PostgreSQL brings, and no array of it.
+func isSystemType(t *pgquery.TypeName, name string) bool {
+	names := texts(t.Names)
+	return len(t.ArrayBounds) == 0 && (slices.Equal(names, []string{name}) || slices.Equal(names, []string{"pg_catalog", name}))
 }
 
 // maxCalling is how many calls inside of each other a column is written down for.

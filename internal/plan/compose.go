@@ -198,6 +198,9 @@ func (v *survey) composedQuery() compose.Query {
 		if r.relation != nil {
 			for _, c := range r.relation.Columns {
 				t.Columns = append(t.Columns, c.Name)
+				if ungroupable[c.TypeOID] {
+					t.Ungroupable = append(t.Ungroupable, c.Name)
+				}
 			}
 			t.Runs = r.relation.HasTriggers || r.relation.HasRules
 		}
@@ -208,6 +211,9 @@ func (v *survey) composedQuery() compose.Query {
 	}
 	return q
 }
+
+// ungroupable are the types of PostgreSQL's without an operator class for equality: json, xml, point, lseg, path, box, polygon, line and circle.
+var ungroupable = map[uint32]bool{114: true, 142: true, 600: true, 601: true, 602: true, 603: true, 604: true, 628: true, 718: true}
 
 // rowsOf adds the names of the tables whose rows a relation has: itself, the table that it is a partition of, or those behind a view. Known: these are all.
 func (p *planner) rowsOf(r *resolved, names []string) (all []string, known bool) {

@@ -259,6 +259,10 @@ func (f *finishing) inside(text string) *pgerr.Error {
 			s.endWithLeg()
 			return stepFailed
 		}
+		if refused := refusalIn(err); refused != nil && refused.Severity != pgerr.SeverityFatal { // all of the answer was heard
+			s.status = a.status
+			return refused
+		}
 		lost := s.dropLost(err)
 		s.endWithLeg()
 		return lost

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"strconv"
@@ -87,10 +88,7 @@ func levelsOf(links []compose.Link, rows []float64, all phase) (level map[int]in
 		order = append(order, i)
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		if rows[a] != rows[b] {
-			return int(rows[a] - rows[b])
-		}
-		return a - b
+		return cmp.Or(cmp.Compare(rows[a], rows[b]), cmp.Compare(a, b))
 	})
 	for _, i := range order { // what it may be filtered by has fewer rows, so its place is known
 		for _, l := range links {

@@ -107,3 +107,64 @@ select k from nt where ctid = '(0,1)' order by 1
 
 -- expect: refused: In the way: a system column
 delete from nt where ctid = '(0,1)'
+
+-- What PostgreSQL calls outputs where a moment, or a word of the grammar, gives them their name.
+
+select s.now is not null, s.a from (select now()::date, a from nt join nr on nr.id = nt.a where k = 3 or k = 4) s order by 2
+
+select s.case is null from (select case when a > 3 then null else now()::date end, a from nt union all select null, 1 from nw limit 0) s
+
+select count(s.now) from (select now()::date::text, x.a from nt x join nw on nw.a = x.a) s
+
+select count(s.timestamp) from (select current_timestamp::timestamp as timestamp, x.a from nt x join nw on nw.a = x.a) s
+
+select count(s.current_date) from (select current_date + 0 as d, current_date, x.a from nt x join nw on nw.a = x.a) s
+
+-- Rows of queries as values.
+
+select json_agg(s order by s.k) from (select k, a from nt where a = 2) s
+
+select json_agg(s order by s.k) from (select nt.k, nw.a from nt join nw on nw.a = nt.a where nt.a = 2) s
+
+select jsonb_agg(s) from (select a, count(*) as n from nt group by a order by a) s
+
+select row_to_json(s) from (select a, count(*) as n from nt group by a) s order by s.a
+
+select to_jsonb(s) -> 'n' from (select a, string_agg(b, ',' order by k) as n from nt group by a) s order by s.a
+
+with s as (select a, count(*) as n from nt group by a) select s, s.a from s order by s.a
+
+-- A primary key decides the other columns of its table.
+
+create table nj (k bigint primary key, j json, p point, c text)
+
+-- router
+select cleave.shard_table('{schema}.nj', 'k')
+
+insert into nj select i, json_build_object('i', i), point(i, 0), 'c' || i from generate_series(1, 12) i
+
+select nj.k, j, p, count(*) from nj join nw on nw.a < nj.k group by nj.k order by nj.k
+
+select nj.*, count(*) from nj join nw on nw.a < nj.k group by nj.k order by nj.k
+
+select nj.k, j ->> 'i' as t, max(nw.s) from nj join nw on nw.a < nj.k group by nj.k having (j ->> 'i')::int > 4 order by j ->> 'i'
+
+select nj.k, p[0] + 1, row_number() over (order by p[0]) from nj join nw on nw.a < nj.k group by nj.k order by nj.k
+
+select x.k, (select count(*) from nr where b < c) from nj x join nw on nw.a < x.k group by x.k order by x.k
+
+select x.k, (select min(nr.b || c) from nr) from nj x join nw on nw.a < x.k group by x.k order by x.k
+
+select x.k, (select string_agg(y, ',' order by nu.x) from nu where nu.k < x.k and y > c) from nj x join nw on nw.a < x.k group by x.k order by x.k
+
+select x.kk, x.c, count(*) from nj as x(kk) join nw on nw.a < x.kk group by x.kk order by 1
+
+select x.kk, c, count(*) from nj as x(kk) join nw on nw.a < x.kk group by kk order by 1
+
+select k, j, count(*) from nj group by k order by k
+
+select nj.*, count(*) from nj group by k order by k
+
+select k, j, count(*) filter (where c > 'c3') from nj group by k, c order by k desc limit 3
+
+select x.k, (select min(nr.b || c) from nr), (select max(x.c) from nr limit 1) from nj x join nw on nw.a < x.k group by x.k order by x.k

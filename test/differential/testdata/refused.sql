@@ -58,7 +58,7 @@ select * from orders where user_id = 1.0::float8
 
 select count(*) from orders
 
--- expect: refused: an aggregate
+-- expect: refused: a system column
 select count(ctid) from orders
 
 -- expect: refused: is not bound to values
@@ -135,7 +135,7 @@ insert into orders values (1, 2, 'two')
 
 select count(*) from orders
 
--- expect: refused: an aggregate
+-- expect: refused: a system column
 select count(ctid) from orders
 
 select 1
@@ -150,7 +150,7 @@ savepoint s
 
 select count(*) from orders
 
--- expect: refused: an aggregate
+-- expect: refused: a system column
 select count(ctid) from orders
 
 rollback to s

@@ -177,7 +177,7 @@ select count(*), sum(amount), min(note), max(id), avg(amount) from orders
 
 select * from orders order by id, {key}
 
--- expect: refused: an aggregate
+-- expect: refused: a system column
 select count(ctid) from orders
 
 -- Values on one shard can.

@@ -112,7 +112,7 @@ insert into loaded ({key}, id) values ({a}, 7)
 
 select * from loaded where {in a c} order by id, {key}
 
--- expect: refused: an aggregate
+-- expect: refused: a system column
 select count(ctid) from loaded
 
 -- fails: 25P02
@@ -128,7 +128,7 @@ savepoint one
 
 select count(*) from loaded
 
--- expect: refused: an aggregate
+-- expect: refused: a system column
 select count(ctid) from loaded
 
 rollback to one
