@@ -116,6 +116,9 @@ func TestNoCancellationIsLost(t *testing.T) {
 	held.set("orders")
 	defer held.set()
 	for range 300 {
+		for !w.isIdle(c.pid) { // or it is the last statement that is cancelled, which is over
+			time.Sleep(time.Microsecond)
+		}
 		c.send(&pgproto3.Query{String: use})
 		for w.isIdle(c.pid) {
 			time.Sleep(time.Microsecond)
