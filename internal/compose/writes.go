@@ -96,6 +96,9 @@ func (s *splitter) insert(insert *pgquery.InsertStmt) error {
 		}
 		query.WithClause, insert.WithClause = insert.WithClause, nil
 	}
+	if len(s.q.Target.Columns) == 0 {
+		return s.insertUnknown(query)
+	}
 	columns := s.q.Target.Columns
 	if len(insert.Cols) > 0 {
 		columns = nil
@@ -128,6 +131,24 @@ func (s *splitter) insert(insert *pgquery.InsertStmt) error {
 		TargetList: []*pgquery.Node{outputNode(columnNode(visibleMark(0)), "")}, FromClause: fromPull(0),
 		LimitOption: pgquery.LimitOption_LIMIT_OPTION_DEFAULT, Op: pgquery.SetOperation_SETOP_NONE,
 	})
+	s.order = nil
+	return nil
+}
+
+// insertUnknown is insert into a table whose columns nobody knows, such as a temporary one: nothing may depend on their types.
+func (s *splitter) insertUnknown(query *pgquery.SelectStmt) error {
+	bare := false
+	eachOutput(query, func(n *pgquery.Node, _ int) *pgquery.Node {
+		bare = bare || isBare(n)
+		return n
+	})
+	if bare {
+		return ErrForm
+	}
+	s.out.Kind = Broadcast
+	if err := s.anyPull(query); err != nil {
+		return err
+	}
 	s.order = nil
 	return nil
 }
@@ -200,17 +221,22 @@ func (s *splitter) castLiterals(query *pgquery.SelectStmt, columns []string) {
 		}
 		return castToMark(n, targetMark(slices.Index(s.q.Target.Columns, columns[column])))
 	}
+	eachOutput(query, cast)
+}
+
+// eachOutput puts other expressions into the place of those whose types are what they are inserted into.
+func eachOutput(query *pgquery.SelectStmt, other func(n *pgquery.Node, column int) *pgquery.Node) {
 	for _, row := range query.ValuesLists {
 		items := row.GetList().GetItems()
 		for i := range items {
-			items[i] = cast(items[i], i)
+			items[i] = other(items[i], i)
 		}
 	}
 	if query.Larg != nil || hasStars(query.TargetList) || len(query.DistinctClause) > 0 || len(query.GroupClause) > 0 {
 		return
 	}
 	for i, t := range query.TargetList {
-		t.GetResTarget().Val = cast(t.GetResTarget().Val, i)
+		t.GetResTarget().Val = other(t.GetResTarget().Val, i)
 	}
 }
 

@@ -67,9 +67,13 @@ func (v *survey) compose() {
 		v.out.Route = Route{Level: Composed, Why: v.out.Refusal.Detail}
 		v.out.Refusal, v.out.Rule = nil, ""
 	}
-	if target := v.s.Query.Target; target != nil && v.tables[target.Table].relation != nil {
-		r := v.tables[target.Table].relation
-		v.out.Target = RelationName{r.Schema, r.Name}
+	if target := v.s.Query.Target; target != nil {
+		switch r := &v.tables[target.Table]; {
+		case r.relation != nil:
+			v.out.Target = RelationName{r.relation.Schema, r.relation.Name}
+		case r.class == temporary:
+			v.out.Target = RelationName{r.Schema, r.Name}
+		}
 	}
 	if c.Kind == compose.Routed {
 		r := &v.tables[v.s.Query.Target.Table]

@@ -6,8 +6,11 @@ import "github.com/cleavedb/cleave/internal/sqltext"
 // search path decides.
 type RelationName struct{ Schema, Name string }
 
-// Quoted is the name as SQL writes it.
+// Quoted is the name as SQL writes it; that of a temporary relation has no schema.
 func (n RelationName) Quoted() string {
+	if n.Schema == "" {
+		return sqltext.QuoteIdentifier(n.Name)
+	}
 	return sqltext.QuoteIdentifier(n.Schema) + "." + sqltext.QuoteIdentifier(n.Name)
 }
 

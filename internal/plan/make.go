@@ -181,7 +181,7 @@ func (p *planner) statement(s *facts.Statement) Statement {
 		p.plan.Uncacheable = true
 	}
 	if out.Refusal != nil {
-		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule}
+		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule, Missing: out.Missing}
 	}
 	out.Uses = p.uses(s, nil)
 	if behind != nil {

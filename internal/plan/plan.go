@@ -47,6 +47,8 @@ type Statement struct {
 	// Refusal is why it must not run, Rule the planner's name for the reason; all that follows is empty then.
 	Refusal *pgerr.Error
 	Rule    string
+	// Missing: it names a relation that nobody knows, so what is wrong with a statement that is refused may be that alone.
+	Missing bool
 	// Route says which shard runs it.
 	Route Route
 	// Reads: it provably changes nothing and locks nothing, so that it may run twice or not at all.

@@ -40,6 +40,7 @@ func planQuery(p *planner, s *facts.Statement, out *Statement) {
 	v.s = v.withDefaults()
 	v.route()
 	v.compose()
+	out.Missing = v.names(missing)
 	out.Rows = s.Query.Returns
 	if s.AtCursor {
 		out.CurrentOf = s.Cursor.Name

@@ -83,7 +83,7 @@ func (s *session) parse(body []byte) *pgerr.Error {
 		return inFailedTransaction
 	}
 	if only != nil && only.Refusal != nil {
-		return only.Refusal
+		return s.refusalOf(only, func() string { return st.text }, st.oids)
 	}
 	if only != nil && only.Route.Level == plan.Composed {
 		if refused := s.parseInSteps(st, only); refused != nil {

@@ -660,6 +660,9 @@ func (s *session) askValue(part *plan.KeyPart, scan *sqltext.Normalized, text []
 // aside asks a backend something that is no part of the client's transaction, under the same settings. A client that has a backend
 // does not wait for another: many that did so could wait for each other.
 func (s *session) aside(question func() (answer, error)) (answer, *pgerr.Error) {
+	if home := s.home(); len(s.temporary) > 0 && home != noShard { // it may name one
+		return s.askShard(home, question)
+	}
 	defer s.visitEnds(s.backend)
 	if s.backend == nil {
 		s.visitAny()
@@ -712,7 +715,27 @@ func (s *session) askShard(shard int, question func() (answer, error)) (answer, 
 	if s.mayAskInside() && s.backend.Shard() == shard {
 		return s.inside("", question)
 	}
+	s.asksOwn = s.hasTemporary(shard)
+	defer func() { s.asksOwn = false }()
 	return s.asideOn(shard, question)
+}
+
+// refusalOf is why a statement must not run. If it names what nobody knows, the home shard says that, and where: it has all other tables too.
+func (s *session) refusalOf(st *plan.Statement, text func() string, oids []uint32) *pgerr.Error {
+	if !st.Missing || s.home() == noShard {
+		return st.Refusal
+	}
+	a, refused := s.askShard(s.home(), func() (answer, error) { return s.askTypes(text(), oids) })
+	if refused == nil && a.failure != nil && a.failure.Code == pgerr.UndefinedTable {
+		return a.failure.PGError()
+	}
+	return st.Refusal
+}
+
+// hasTemporary says whether the session keeps a backend of the shard that nothing is under way on, and that has its temporary tables: no other backend knows of them.
+func (s *session) hasTemporary(shard int) bool {
+	p := s.pinned[shard]
+	return p != nil && len(s.temporary) > 0 && s.backend != p.backend && s.legs[shard] == nil
 }
 
 // mayAskInside says whether the client's own backend can be asked something: it is in a transaction block that has not failed, and

@@ -157,6 +157,7 @@ type session struct {
 	params          []binding.Param // scratch
 	bindMessage     wire.Bind       // scratch
 	isAside         bool            // a question is asked that is no part of the client's transaction
+	asksOwn         bool            // it is asked of the backend that the session keeps for its temporary tables
 	hint            string          // the shard that a comment of the text names
 	answers         messageReader   // for answers to questions of the session's own
 	shardKey        string          // of cleave.shard_key; empty: not set

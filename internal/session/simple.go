@@ -73,7 +73,7 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 		return s.refuseQuery(inFailedTransaction)
 	}
 	if st.Refusal != nil {
-		return s.refuseQuery(st.Refusal)
+		return s.refuseQuery(s.refusalOf(st, func() string { return string(s.withoutEnds(text)) }, nil))
 	}
 	if done, tag, refused := s.runLocal(st, func() string { return string(s.withoutEnds(text)) }); refused != nil {
 		return s.refuseQuery(s.placed(refused, text))

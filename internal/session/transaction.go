@@ -73,7 +73,7 @@ var errNoShards = pgerr.New(pgerr.CannotConnectNow, "the cluster has no shards")
 
 // borrow takes the session's own backend of a shard, or one from the pool.
 func (s *session) borrow(shard int) error {
-	if p := s.pinned[shard]; p != nil && !s.isAside {
+	if p := s.pinned[shard]; p != nil && (!s.isAside || s.asksOwn) {
 		if !p.backend.Alive() {
 			s.unpin(shard, "the server closed it")
 			return p.isLost()

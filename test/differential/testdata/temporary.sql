@@ -1,130 +1,163 @@
--- Temporary tables belong to a session.
+-- Temporary tables are on the backend that the session keeps; statements that use them beside sharded tables find them there, in a transaction and out of it.
 
-create temporary table t (a int, b text)
+create table tt (k bigint primary key, a int, b text)
 
-insert into t values (1, 'one'), (2, 'two')
+-- router
+select cleave.shard_table('{schema}.tt', 'k')
 
-select * from t order by a
+create table tr (id int primary key, name text)
 
--- session: other
+-- router
+select cleave.reference_table('{schema}.tr')
 
-select * from t
+create table tp (id int primary key, name text)
 
-create temp table t (x text)
+insert into tt select i, i % 10, 'b' || i % 3 from generate_series(1, 100) i
 
-insert into t values ('other')
+insert into tr select i, 'n' || i from generate_series(0, 9) i
 
-select * from t
+insert into tp select i, 'p' || i from generate_series(0, 9) i
 
--- session: main
+create temp table ids (id bigint, n int default 7)
 
-select * from t order by a
+insert into ids select generate_series(1, 20, 3)
 
-begin
+select count(*), sum(a), max(b) from tt join ids on id = k
 
-create temp table u on commit drop as select 1 as a
+select * from ids where id in (select k from tt where a = 1) order by 1
 
-select * from u
+select k, n, tr.name, tp.name from tt join ids on id = k join tr on tr.id = a join tp on tp.id = a order by k
 
-commit
+select k, n from tt left join ids on id = k where k < 8 order by k
 
-select * from u
+select count(*) from tt where exists (select from ids where id = k) and k = 4
 
-begin
+select k, a, rank() over (partition by b order by k desc) from tt join ids on id = k order by 1 limit 3
 
-create temp table u (a int) on commit delete rows
+insert into ids select k from tt where a = 3
 
-insert into u values (1)
+insert into ids (id) select k from tt where a = 4 and k < 10 returning *
 
-select * from u
+insert into ids (n, id) select a, k from tt where a = 5 and k < 30
 
-commit
+update ids set n = t.a from tt t where t.k = ids.id
 
-select * from u
+delete from ids using tt t where t.k = ids.id and t.a = 3
 
-drop table u
+update ids set n = n + (select count(*) from tt where a = ids.n) where id < 10
 
--- They hide others of the same name.
+select * from ids order by 1, 2
 
-create table shadow (a text)
+insert into tt select id + 1000, n, 'new' from ids on conflict do nothing
 
-insert into shadow values ('permanent')
+update tt set b = 'hit' where k in (select id from ids where n > 5)
 
-select * from shadow
+delete from tt using ids where tt.k = ids.id + 1000
 
-create temp table shadow (a text)
+select count(*), min(b), max(b) from tt
 
-insert into shadow values ('temporary')
+prepare p as select count(*) from tt t join ids i on i.id = t.k where t.a = $1
 
-select * from shadow
+execute p(1)
 
-select * from {schema}.shadow
+prepare q(bigint) as insert into ids select k from tt where a = $1
 
-select * from pg_temp.shadow
+execute q(6)
 
-update shadow set a = a || '!'
-
-select * from shadow
-
-drop table shadow
-
-select * from shadow
-
-drop table shadow
-
--- Views and sequences.
-
-create temp view v as select a * 2 as twice from t
-
-select * from v order by 1
-
-create temporary sequence s
-
-select nextval('s'), nextval('s')
-
--- expect: refused: a value of this session's own backend
-select lastval()
-
-create temp table made as select * from t
-
-select count(*) from made
-
-select a into temp table into_made from t
-
-select count(*) from into_made
-
--- In a transaction that is rolled back.
+select count(*) from ids
 
 begin
 
-create temp table gone (a int)
+select count(*) from tt where k = 77
 
-insert into gone values (1)
+select count(*), sum(n) from tt join ids on id = k
+
+execute p(4)
+
+insert into ids select k from tt where a = 8
+
+savepoint s
+
+delete from ids where id in (select k from tt where a = 8)
+
+select count(*) from ids
+
+rollback to s
+
+select count(*) from ids
 
 rollback
 
-select * from gone
+select count(*) from ids
 
--- Discarding.
+begin
 
-discard temp
+create temp table x on commit drop as select * from tt where a < 3
 
-select * from t
+select count(*), (select count(*) from x) from tt, x where x.k = tt.k
 
-create temp table t (a int)
+commit
 
-discard all
+create temp view v as select * from ids where n < 9
 
-select * from t
+select count(*) from v join tt on k = id
 
--- When the session ends.
+with i as (select * from ids) select count(*) from i join tt on k = i.id where a > 1
 
--- session: other
+with recursive r as (select min(id) as id from ids union all select tt.k from r join tt on tt.k = r.id + 3) select count(*) from r
 
-select * from t
+declare c cursor with hold for select k from tt join ids on id = k order by k
 
--- end
+fetch 3 from c
 
--- session: other
+close c
 
-select * from t
+create table made as select tt.* from tt join ids on id = k where a = 1
+
+select count(*) from made
+
+drop table made
+
+truncate ids
+
+select count(*) from tt join ids on id = k
+
+merge into ids using tt on tt.k = ids.id when not matched and tt.a = 1 then insert values (tt.k, 1)
+
+select count(*) from ids
+
+merge into tt using ids on tt.k = ids.id when matched then update set b = 'merged'
+
+select count(*) from tt where b = 'merged'
+
+insert into ids select distinct on (a) k, a from tt where a < 3 order by a, k
+
+-- fails: 42804
+insert into ids select distinct 3, '4' from tt
+
+-- fails: 42703
+select nothing from tt join ids on id = k
+
+-- expect: refused: temporary table ids
+insert into ids select k, '5' from tt where a = 3
+
+create temp table tt2 (like tt)
+
+insert into tt2 select * from tt where a = 2
+
+select * from tt2 except select * from tt
+
+select count(*) from tt2 full join tt using (k, a, b)
+
+drop table ids cascade
+
+drop table tt2
+
+-- fails: 42P01
+select count(*) from tt join ids on id = k
+
+-- fails: 42P01
+update tt set a = 1 from nowhere
+
+-- fails: 42P01
+with x as (select * from tt) select * from x, {schema}.nothing
