@@ -49,6 +49,8 @@ type Statement struct {
 	Rule    string
 	// Missing: it names a relation that nobody knows, so what is wrong with a statement that is refused may be that alone.
 	Missing bool
+	// Temporary: it names a temporary relation, so nothing that is known of its columns holds for other sessions, or for long.
+	Temporary bool
 	// Route says which shard runs it.
 	Route Route
 	// Reads: it provably changes nothing and locks nothing, so that it may run twice or not at all.

@@ -40,7 +40,6 @@ func planQuery(p *planner, s *facts.Statement, out *Statement) {
 	v.s = v.withDefaults()
 	v.route()
 	v.compose()
-	out.Missing = v.names(missing)
 	out.Rows = s.Query.Returns
 	if s.AtCursor {
 		out.CurrentOf = s.Cursor.Name
@@ -73,6 +72,8 @@ func (p *planner) survey(s *facts.Statement, out *Statement) *survey {
 		v.table(i)
 	}
 	v.calls(s)
+	out.Temporary = v.names(temporary)
+	out.Missing = slices.ContainsFunc(v.tables, func(r resolved) bool { return r.class == missing && r.Role != facts.Created })
 	return v
 }
 

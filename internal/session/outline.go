@@ -117,7 +117,8 @@ func (s *session) outline(st *plan.Statement, src source, p *planned, declared [
 			return nil, refused
 		}
 	}
-	if p != nil && s.tx.defined == "" {
+	keeps := p != nil && s.tx.defined == "" && !st.Temporary
+	if keeps {
 		if known := p.outlines.find(declared); known != nil {
 			return known, nil
 		}
@@ -129,7 +130,7 @@ func (s *session) outline(st *plan.Statement, src source, p *planned, declared [
 	if refused != nil {
 		return nil, refused
 	}
-	if p != nil && s.tx.defined == "" {
+	if keeps {
 		p.outlines.keep(made)
 	}
 	return made, nil
