@@ -53,10 +53,30 @@ func (s *splitter) blocksInside(n *pgquery.Node) {
 		if !isQuery {
 			return true
 		}
-		if s.isClosed(q) {
+		if !s.asWritten[q] && s.isClosed(q) {
 			s.blocksIn(q, true)
 		}
 		return false
+	})
+}
+
+// keepAsWritten finds the queries in outputs, groups and orders of others that have some in their groups or orders: PostgreSQL compares those expressions, so one that stands
+// in two places must stay the same in both.
+func (s *splitter) keepAsWritten() {
+	each(s.root, func(m proto.Message) bool {
+		q, isQuery := m.(*pgquery.SelectStmt)
+		if !isQuery || !hasQueries(slices.Concat(q.GroupClause, q.SortClause, q.DistinctClause)) {
+			return true
+		}
+		for _, n := range slices.Concat(q.TargetList, []*pgquery.Node{q.HavingClause}, q.GroupClause, q.SortClause, q.DistinctClause, q.WindowClause) {
+			each(n, func(m proto.Message) bool {
+				if inside, isQuery := m.(*pgquery.SelectStmt); isQuery {
+					s.asWritten[inside] = true
+				}
+				return true
+			})
+		}
+		return true
 	})
 }
 

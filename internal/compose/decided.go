@@ -60,33 +60,40 @@ func (s *splitter) collectUngroupable() {
 		if _, plain := b.groupedBy(); plain {
 			b.collect(func(c *pgquery.ColumnRef) bool {
 				parts, star := names(c.Fields)
-				return !star && slices.ContainsFunc(items, func(i item) bool {
-					return (len(parts) == 1 || len(parts) > 1 && parts[len(parts)-2] == i.name) && slices.Contains(i.table.table.Ungroupable, parts[len(parts)-1])
-				})
+				return !star && slices.ContainsFunc(items, func(i item) bool { return i.isUngroupable(parts) })
 			})
 		}
 		return true
 	})
 }
 
+// isUngroupable says whether a name is that of such a column, or of the table itself, whose rows have one.
+func (i item) isUngroupable(parts []string) bool {
+	last := parts[len(parts)-1]
+	if len(parts) == 1 && last == i.name && !i.table.has(last) {
+		return true
+	}
+	return (len(parts) == 1 || parts[len(parts)-2] == i.name) && slices.Contains(i.table.table.Ungroupable, last)
+}
+
 // collect takes columns outside of aggregates from any row of their group.
 func (b *block) collect(isOne func(*pgquery.ColumnRef) bool) {
+	ones := map[*pgquery.ColumnRef]bool{}
 	for _, n := range slices.Concat(b.q.TargetList, []*pgquery.Node{b.q.HavingClause}, b.q.SortClause) {
+		b.eachUngrouped(n, func(c *pgquery.ColumnRef) { ones[c] = isOne(c) })
 		each(n, func(m proto.Message) bool {
 			switch e := m.(type) {
-			case *pgquery.SelectStmt:
-				return false
 			case *pgquery.ResTarget:
-				if c := e.Val.GetColumnRef(); c != nil && e.Name == "" && isOne(c) {
+				if c := e.Val.GetColumnRef(); e.Name == "" && ones[c] {
 					e.Name = last(c.Fields)
 				}
 			case *pgquery.Node:
-				if c := e.GetColumnRef(); c != nil && isOne(c) {
+				if c := e.GetColumnRef(); ones[c] {
 					e.Node = firstOf(c).Node
 					return false
 				}
 			}
-			return !b.isAggregate(m)
+			return true
 		})
 	}
 }

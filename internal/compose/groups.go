@@ -85,7 +85,36 @@ func (b *block) spelledOut() (*pgquery.SelectStmt, bool) {
 	}
 	nameOutputs(q)
 	b.qualify(q)
-	return q, true
+	return q, !b.groupsAlike(q)
+}
+
+// groupsAlike says whether grouping sets have terms for two outputs which are the same expression, once they are written out: PostgreSQL keeps the outputs apart.
+func (b *block) groupsAlike(writtenOut *pgquery.SelectStmt) bool {
+	if !slices.ContainsFunc(b.q.GroupClause, func(n *pgquery.Node) bool { return n.GetGroupingSet() != nil }) {
+		return false
+	}
+	before, leaves := leavesOf(b.q.GroupClause), leavesOf(writtenOut.GroupClause)
+	terms, alike := map[string]string{}, len(before) != len(leaves)
+	for i, n := range leaves {
+		if alike {
+			break
+		}
+		term, after := spelled(before[i]), b.s.value(n)
+		other, found := terms[after]
+		alike = alike || found && other != term
+		terms[after] = term
+	}
+	return alike
+}
+
+// leavesOf are the terms of GROUP BY, those in grouping sets too.
+func leavesOf(nodes []*pgquery.Node) []*pgquery.Node {
+	var found []*pgquery.Node
+	(&grouping{}).leaves(nodes, func(n *pgquery.Node) *pgquery.Node {
+		found = append(found, n)
+		return n
+	})
+	return found
 }
 
 // writeOutGroups replaces numbers and names of outputs in GROUP BY by what they stand for.

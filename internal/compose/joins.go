@@ -41,7 +41,7 @@ func (s *splitter) joins() error {
 	}
 	var queries []*pgquery.SelectStmt
 	each(s.root, func(m proto.Message) bool {
-		if q, isQuery := m.(*pgquery.SelectStmt); isQuery {
+		if q, isQuery := m.(*pgquery.SelectStmt); isQuery && !s.asWritten[q] {
 			queries = append(queries, q)
 		}
 		return true

@@ -1,23 +1,29 @@
 package compose
 
 import (
+	"cmp"
+
 	pgquery "github.com/pganalyze/pg_query_go/v6"
 	"google.golang.org/protobuf/proto"
 )
 
 // fixMoments puts one moment in the place of all words and functions for the current time: every server would have its own.
-func (s *splitter) fixMoments() {
+func (s *splitter) fixMoments() error {
+	var failure error
 	each(s.root, func(m proto.Message) bool {
 		switch n := m.(type) {
 		case *pgquery.ResTarget:
 			s.keepName(n)
+		case *pgquery.RangeFunction:
+			failure = cmp.Or(failure, s.keepFunctionName(n))
 		case *pgquery.Node:
 			if moment := s.momentOf(n); moment != nil {
 				n.Node = moment.Node
 			}
 		}
-		return true
+		return failure == nil
 	})
+	return failure
 }
 
 // keepName writes out what PostgreSQL calls an output with a moment in it, since it would call what stands in the moment's place otherwise.
@@ -31,6 +37,22 @@ func (s *splitter) keepName(t *pgquery.ResTarget) {
 		}
 		return t.Name == ""
 	})
+}
+
+// keepFunctionName does the same for a moment that stands where a table stands.
+func (s *splitter) keepFunctionName(f *pgquery.RangeFunction) error {
+	for _, n := range f.Functions {
+		call := n.GetList().GetItems()[0]
+		switch {
+		case s.momentOf(call) == nil:
+		case len(f.Functions) > 1: // its column's name depends on what stands there
+			return ErrForm
+		case f.Alias == nil:
+			name, _ := figure(call)
+			f.Alias = &pgquery.Alias{Aliasname: name}
+		}
+	}
+	return nil
 }
 
 // momentFunctions are the functions that tell when the transaction began.

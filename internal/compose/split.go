@@ -171,6 +171,8 @@ type splitter struct {
 	query  *pgquery.SelectStmt
 	// equal are columns that are asked to be equal.
 	equal []equal
+	// asWritten are queries that must not become others.
+	asWritten map[*pgquery.SelectStmt]bool
 }
 
 // occurrence is one place where a table is named.
@@ -212,11 +214,13 @@ func split(q Query, marks bool) (*Composition, error) {
 		return nil, ErrForm
 	}
 	keepParentheses(root)
-	s := &splitter{q: q, root: root, marks: marks, tables: map[int]*occurrence{}, known: map[string]int{}, repeated: map[int]bool{}}
+	s := &splitter{q: q, root: root, marks: marks, tables: map[int]*occurrence{}, known: map[string]int{}, repeated: map[int]bool{}, asWritten: map[*pgquery.SelectStmt]bool{}}
 	if err := s.find(); err != nil {
 		return nil, err
 	}
-	s.fixMoments()
+	if err := s.fixMoments(); err != nil {
+		return nil, err
+	}
 	if marks {
 		s.markLiterals()
 	}
@@ -261,6 +265,7 @@ func (s *splitter) take() error {
 		return s.write()
 	}
 	s.collectUngroupable()
+	s.keepAsWritten()
 	s.blocks()
 	s.needs()
 	s.conditions()

@@ -168,3 +168,48 @@ select nj.*, count(*) from nj group by k order by k
 select k, j, count(*) filter (where c > 'c3') from nj group by k, c order by k desc limit 3
 
 select x.k, (select min(nr.b || c) from nr), (select max(x.c) from nr limit 1) from nj x join nw on nw.a < x.k group by x.k order by x.k
+
+select k, (select j::text), count(*) from nj group by k order by k
+
+select k, (select j ->> 'i' from nr where nr.id = 1), count(*) from nj group by k order by k
+
+select k, nj::text, count(*) from nj group by k order by k
+
+select k, (select count(*) from nw where nw.b < (j ->> 'i')) from nj group by k order by k
+
+-- Outputs that are the same expression are two things to group by; queries that stand in two places are one.
+
+select * from (select a as x, a as y, count(*) as n from nt group by rollup(1, 2) offset 0) s order by n, x, y is null
+
+select * from (select a as x, a as y, count(*) as n from nt group by rollup(x, y) offset 0) s order by n, x, y is null
+
+select a as x, nt.a as y, count(*), string_agg(b, ',' order by k) from nt group by grouping sets ((x), (y)) order by 1, 2
+
+select * from (select a as x, nt.a as y, count(*) as n, grouping(a) from nt group by cube(nt.a, y) offset 0) s order by n, x, y is null
+
+select (select max(nr.id) from nr) m, count(*) from nt group by rollup((select max(nr.id) from nr)) order by 1
+
+select (select max(nw.k) from nw) m, count(*) from nt group by rollup((select max(nw.k) from nw)) order by 1
+
+select a + (select max(nw.k) from nw) m, count(*) from nt group by a + (select max(nw.k) from nw) order by 1
+
+select distinct (select max(nw.k) from nw) from nt order by (select max(nw.k) from nw)
+
+select a in (select nw.a from nw) o, count(*) from nt group by rollup(a in (select nw.a from nw)) order by 1, 2
+
+select a, grouping((select max(nw.k) from nw)), count(*) from nt group by cube(a, (select max(nw.k) from nw)) order by 1, 2, 3
+
+select (select count(*) from nw join nu using (k) where nw.a = nt.a) m, count(*) from nt group by (select count(*) from nw join nu using (k) where nw.a = nt.a) order by 1
+
+-- A moment where a table stands.
+
+select count(*) from nt join nw on nw.a = nt.a, now() where now is not null
+
+select nt.k, now.now is not null from nt join nw on nw.a = nt.a, now() order by 1 limit 1
+
+select json_object_keys(row_to_json(s)) from (select * from (select nt.k from nt join nw on nw.a = nt.a) f, current_date limit 1) s
+
+select json_object_keys(row_to_json(s)) from (select * from (select nt.k from nt join nw on nw.a = nt.a) f, current_timestamp(2) as t limit 1) s
+
+-- expect: refused: is not bound to values
+select count(*) from (select nt.k from nt join nw on nw.a = nt.a) f, rows from (now(), generate_series(1, 2)) as r
