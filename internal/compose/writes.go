@@ -138,7 +138,7 @@ func (s *splitter) insert(insert *pgquery.InsertStmt) error {
 // insertUnknown is insert into a table whose columns nobody knows, such as a temporary one: nothing may depend on their types.
 func (s *splitter) insertUnknown(query *pgquery.SelectStmt) error {
 	bare := false
-	eachOutput(query, func(n *pgquery.Node, _ int) *pgquery.Node {
+	s.eachOutput(query, func(n *pgquery.Node, _ int) *pgquery.Node {
 		bare = bare || isBare(n)
 		return n
 	})
@@ -221,23 +221,37 @@ func (s *splitter) castLiterals(query *pgquery.SelectStmt, columns []string) {
 		}
 		return castToMark(n, targetMark(slices.Index(s.q.Target.Columns, columns[column])))
 	}
-	eachOutput(query, cast)
+	s.eachOutput(query, cast)
 }
 
 // eachOutput puts other expressions into the place of those whose types are what they are inserted into.
-func eachOutput(query *pgquery.SelectStmt, other func(n *pgquery.Node, column int) *pgquery.Node) {
+func (s *splitter) eachOutput(query *pgquery.SelectStmt, other func(n *pgquery.Node, column int) *pgquery.Node) {
 	for _, row := range query.ValuesLists {
 		items := row.GetList().GetItems()
 		for i := range items {
 			items[i] = other(items[i], i)
 		}
 	}
-	if query.Larg != nil || hasStars(query.TargetList) || len(query.DistinctClause) > 0 || len(query.GroupClause) > 0 {
+	if query.Larg != nil || hasStars(query.TargetList) || len(query.DistinctClause) > 0 {
 		return
 	}
+	groups := leavesOf(query.GroupClause)
 	for i, t := range query.TargetList {
-		t.GetResTarget().Val = other(t.GetResTarget().Val, i)
+		output := t.GetResTarget()
+		if slices.ContainsFunc(groups, func(n *pgquery.Node) bool { return s.standsFor(n, i, output) }) { // it becomes a text there
+			continue
+		}
+		output.Val = other(output.Val, i)
 	}
+}
+
+// standsFor says whether a term of GROUP BY may stand for an output.
+func (s *splitter) standsFor(n *pgquery.Node, at int, output *pgquery.ResTarget) bool {
+	if n.GetAConst() != nil {
+		return s.ordinal(n) == at+1
+	}
+	name := singleName(n)
+	return name != "" && name == outputName(output) || spelled(n) == spelled(output.Val)
 }
 
 // isBare says whether an expression is nothing but a string, a parameter or NULL, whose type is what it is used for.

@@ -300,7 +300,7 @@ func (s *session) lookInside(relations []plan.RelationName, functions []plan.Fun
 			values[i] = []byte(argument)
 		}
 		a, refused := s.inside("; SET LOCAL search_path TO pg_catalog; SET LOCAL client_encoding TO UTF8"+
-			"; SET LOCAL standard_conforming_strings TO on; SET LOCAL datestyle TO ISO; SET LOCAL intervalstyle TO postgres; SET LOCAL extra_float_digits TO 1", func() (answer, error) { return s.askParams(question, nil, nil, values) })
+			"; SET LOCAL standard_conforming_strings TO on; SET LOCAL datestyle TO ISO; SET LOCAL intervalstyle TO postgres; SET LOCAL extra_float_digits TO 1; SET LOCAL jit TO off", func() (answer, error) { return s.askParams(question, nil, nil, values) })
 		switch {
 		case refused != nil:
 			return nil, refused

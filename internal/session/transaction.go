@@ -239,7 +239,7 @@ func (s *session) definitionsEnd() {
 // isShared says whether a definition is surely one that other routers have to hear of: not a temporary table's, nor what CALL and
 // DO may or may not define, which they notice by themselves in a moment.
 func isShared(st *plan.Statement) bool {
-	return len(st.Creates) == 0 && len(st.Drops) == 0 && st.Name != "CALL" && st.Name != "DO"
+	return len(st.Drops) == 0 && st.Name != "CALL" && st.Name != "DO"
 }
 
 // releaseHolds lets others use the tables again that the transaction has changed.
@@ -441,10 +441,10 @@ func (s *session) succeeded(st *plan.Statement, e *expect, tag []byte) {
 		s.closeCursors()
 	}
 	s.tx.locked = s.tx.locked || st.Upkeep
-	if st.Schema {
+	if st.Schema && len(st.Creates) == 0 { // temporary relations are known to the session by their names
 		s.tx.defined = st.Name
 		s.tx.shared = s.tx.shared || isShared(st)
-		s.tx.public = s.tx.public || len(st.Creates) == 0 && len(st.Drops) == 0
+		s.tx.public = s.tx.public || len(st.Drops) == 0
 		s.contextChanged()
 	}
 	if st.Pin != "" && s.backend != nil {

@@ -179,13 +179,13 @@ select k, (select count(*) from nw where nw.b < (j ->> 'i')) from nj group by k 
 
 -- Outputs that are the same expression are two things to group by; queries that stand in two places are one.
 
-select * from (select a as x, a as y, count(*) as n from nt group by rollup(1, 2) offset 0) s order by n, x, y is null
+select * from (select a as x, a as y, count(*) as n from nt group by rollup(1, 2) offset 0) s order by n, x, y is null, y
 
-select * from (select a as x, a as y, count(*) as n from nt group by rollup(x, y) offset 0) s order by n, x, y is null
+select * from (select a as x, a as y, count(*) as n from nt group by rollup(x, y) offset 0) s order by n, x, y is null, y
 
 select a as x, nt.a as y, count(*), string_agg(b, ',' order by k) from nt group by grouping sets ((x), (y)) order by 1, 2
 
-select * from (select a as x, nt.a as y, count(*) as n, grouping(a) from nt group by cube(nt.a, y) offset 0) s order by n, x, y is null
+select * from (select a as x, nt.a as y, count(*) as n, grouping(a) from nt group by cube(nt.a, y) offset 0) s order by n, x, y is null, y
 
 select (select max(nr.id) from nr) m, count(*) from nt group by rollup((select max(nr.id) from nr)) order by 1
 
@@ -213,3 +213,35 @@ select json_object_keys(row_to_json(s)) from (select * from (select nt.k from nt
 
 -- expect: refused: is not bound to values
 select count(*) from (select nt.k from nt join nw on nw.a = nt.a) f, rows from (now(), generate_series(1, 2)) as r
+
+-- Literals beside groups get the types of the columns that they are inserted into, unless they are grouped by.
+
+create table ng (k bigint, c int, d date, j jsonb, n int, primary key (k, c))
+
+-- router
+select cleave.shard_table('{schema}.ng', 'k')
+
+create table nl (k bigint, d date, j jsonb, n int)
+
+insert into ng (k, c, d) select k, max(x), '2024-01-01' from nu group by k
+
+insert into ng (k, c, d, j) select k + 1000, max(x), null, '{}' from nu group by k having max(x) > 2
+
+insert into nl (k, j, n) select k, '{"a": 1}', '5' from nu group by k
+
+insert into nl (k, n) select k, '5' from nu where k = 1 group by k
+
+insert into nl (k, d) select max(k), '2024-02-03' from nu group by rollup (k) order by 1 limit 3 returning *
+
+-- fails: 42804
+insert into nl (k, n) select k, '5' from nu group by k, 2
+
+-- fails: 42804
+insert into nl (k, n) select k, '5' as l from nu group by k, l
+
+-- fails: 22007
+insert into ng (k, c, d) select k + 5000, 1, 'soon' from nu group by k
+
+select k, c, d, j, n from ng order by k, c
+
+select * from nl order by k, d, n, j
