@@ -199,6 +199,7 @@ SELECT json_build_object(
 	'Functions', (SELECT json_agg(json_build_object(
 		'Place', f.place, 'Schema', n.nspname, 'Name', p.proname, 'System', n.nspname = 'pg_catalog' AND p.oid < 16384,
 		'Kind', p.prokind::text, 'Overrides', f.overrides, 'ShardLocal', coalesce('cleave.shard_local=on' = ANY (p.proconfig), false), 'Language', l.lanname, 'Volatility', p.provolatile::text,
+		'TakesOwn', p.oid >= 16384 AND EXISTS (SELECT FROM pg_type t WHERE t.oid = ANY (p.proargtypes) AND (t.typtype IN ('c', 'd') OR t.oid = 'record'::regtype)),
 		'ExtensionMember', EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'))
 		ORDER BY p.oid)
 		FROM functions f JOIN pg_proc p ON p.oid = f.oid JOIN pg_namespace n ON n.oid = p.pronamespace JOIN pg_language l ON l.oid = p.prolang))`

@@ -80,8 +80,14 @@ func (s *splitter) write() error {
 // insert: the query is one of its own, and what it gives is inserted.
 func (s *splitter) insert(insert *pgquery.InsertStmt) error {
 	query := insert.SelectStmt.GetSelectStmt()
-	if query == nil || s.q.Target == nil || leavesOut(query) || len(s.out.Pulls) > 0 {
+	if query == nil || s.q.Target == nil || leavesOut(query) {
 		return ErrForm
+	}
+	if len(s.out.Pulls) > 0 { // of what common table expressions have written
+		if len(s.q.Target.Keys) > 0 {
+			return ErrForm
+		}
+		return s.change(insert.Relation, nil, nil, insert.ReturningList)
 	}
 	around := slices.Concat(insert.ReturningList, []*pgquery.Node{{Node: &pgquery.Node_OnConflictClause{OnConflictClause: insert.OnConflictClause}}})
 	if insert.OnConflictClause == nil {
@@ -95,6 +101,12 @@ func (s *splitter) insert(insert *pgquery.InsertStmt) error {
 			return ErrForm
 		}
 		query.WithClause, insert.WithClause = insert.WithClause, nil
+	}
+	if len(query.ValuesLists) == 1 { // that is a query of one row to PostgreSQL, or of several, if a function returns a set
+		for _, value := range query.ValuesLists[0].GetList().GetItems() {
+			query.TargetList = append(query.TargetList, outputNode(value, ""))
+		}
+		query.ValuesLists = nil
 	}
 	if len(s.q.Target.Columns) == 0 {
 		return s.insertUnknown(query)

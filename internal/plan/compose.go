@@ -128,6 +128,26 @@ func (v *survey) mustNotMove() string {
 			return "function " + c.Name
 		}
 	}
+	return v.choosesByType()
+}
+
+// choosesByType names a function that may be another one, or say something else, for values that were pulled: a value of a domain is then one of the type below it, and
+// a whole row is a record.
+func (v *survey) choosesByType() string {
+	chooses := func(name FunctionName) bool {
+		overloads := v.p.known.Functions[name]
+		return len(overloads) > 1 && slices.ContainsFunc(overloads, func(f Function) bool { return f.TakesOwn })
+	}
+	for _, c := range v.s.Calls {
+		if c.Name == "pg_typeof" || chooses(FunctionName{Schema: c.Schema, Name: c.Name}) {
+			return "function " + c.Name
+		}
+	}
+	for _, field := range v.s.Fields {
+		if !v.isColumn(field) && chooses(FunctionName{Name: field}) {
+			return "function " + field
+		}
+	}
 	return ""
 }
 

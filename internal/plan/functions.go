@@ -267,12 +267,12 @@ func (v *survey) refuseLocal() {
 func (v *survey) effect(c facts.Call) {
 	switch effectOf(c.Name) {
 	case locksSession:
-		v.needsHome("advisory locks are the home shard's")
+		v.callNeedsHome("advisory locks are the home shard's")
 		v.out.Pin = pinAdvisory
 	case locksTransaction, unlocks:
-		v.needsHome("advisory locks are the home shard's")
+		v.callNeedsHome("advisory locks are the home shard's")
 	case usesSequence:
-		v.needsHome("sequences are the home shard's")
+		v.callNeedsHome("sequences are the home shard's")
 		if c.Name != "pg_sequence_last_value" {
 			v.numberCall(&c)
 		}
@@ -281,12 +281,12 @@ func (v *survey) effect(c facts.Call) {
 			v.prefersHome("sequences are the home shard's")
 			break
 		}
-		v.needsHome("sequences are the home shard's")
+		v.callNeedsHome("sequences are the home shard's")
 		v.out.NeedsSession = true
 	case isHome:
-		v.needsHome(c.Name + " belongs to the home shard")
+		v.callNeedsHome(c.Name + " belongs to the home shard")
 	case largeObject:
-		v.needsHome(c.Name + " belongs to the home shard")
+		v.callNeedsHome(c.Name + " belongs to the home shard")
 		if v.p.Map.ShardCount() > 1 {
 			v.out.refuse("large-object", pgerr.New(pgerr.FeatureNotSupported, "large objects are not supported on several shards").
 				WithDetail("%s works on one server's large objects, which do not belong to a table and so to no shard.", c.Name).WithHint("Use a column of type bytea."))
@@ -301,7 +301,7 @@ func (v *survey) effect(c facts.Call) {
 
 func (v *survey) runsText(name string) {
 	v.taints, v.mayDefine = true, true
-	v.needsHome(name + " runs SQL of its own")
+	v.callNeedsHome(name + " runs SQL of its own")
 	if v.p.sharded {
 		v.out.refuse("function-runs-sql", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while there are sharded tables", name).
 			WithDetail("It runs SQL that it is given as text, or reads tables that it is given by name, on one shard only.").

@@ -137,6 +137,8 @@ type Function struct {
 	ExtensionMember bool
 	// ShardLocal: it was declared to use only rows of the shard that it runs on.
 	ShardLocal bool
+	// TakesOwn: an argument of its is of a domain, or a row.
+	TakesOwn bool
 	// Overrides: it computes an operator that is not PostgreSQL's own but takes one of PostgreSQL's types, so that it may be
 	// chosen where one of PostgreSQL's was meant.
 	Overrides bool

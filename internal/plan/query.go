@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -30,6 +31,8 @@ type survey struct {
 	mayDefine bool
 	// local is a function that uses the rows of one shard.
 	local string
+	// homeHint says what to do about homeWhy; empty: the tables are in the way.
+	homeHint string
 	// dropped is a table that the transaction has dropped.
 	dropped string
 }
@@ -89,6 +92,14 @@ func (v *survey) needsHome(why string) {
 	if v.homeWhy == "" {
 		v.homeWhy = why
 	}
+}
+
+// callNeedsHome is needsHome for a function.
+func (v *survey) callNeedsHome(why string) {
+	if v.homeWhy == "" {
+		v.homeHint = "Call the function in a statement of its own, with values that another one has read before."
+	}
+	v.needsHome(why)
 }
 
 func (v *survey) prefersHome(why string) {
@@ -276,5 +287,5 @@ func (v *survey) routeSharded() {
 func (v *survey) mixed(r *resolved, rule, reason string) {
 	v.out.refuse("sharded-with-"+rule, pgerr.New(pgerr.FeatureNotSupported, "sharded table %s together with what only one shard has is not supported yet", r.title()).
 		WithDetail("The other part: %s.", reason).
-		WithHint("Tables that are joined with sharded ones can be reference tables."))
+		WithHint("%s", cmp.Or(v.homeHint, "Tables that are joined with sharded ones can be reference tables.")))
 }

@@ -100,7 +100,14 @@ select count(distinct statement_timestamp()) from nt
 
 select a, count(*) from nt group by a, pg_backend_pid() order by 1
 
-select count(distinct 'nt'::regclass::oid), count(distinct pg_typeof(nt)::oid) from nt
+select count(distinct 'nt'::regclass::oid) from nt
+
+-- expect: refused: is not bound to values
+select pg_typeof(k), count(*) from nt group by 1
+
+select pg_typeof(k) from nt where k = 3
+
+select distinct pg_typeof(k)::text from nt where k in (3, 3)
 
 -- expect: refused: In the way: a system column
 select k from nt where ctid = '(0,1)' order by 1
@@ -241,6 +248,55 @@ insert into nl (k, n) select k, '5' as l from nu group by k, l
 
 -- fails: 22007
 insert into ng (k, c, d) select k + 5000, 1, 'soon' from nu group by k
+
+select k, c, d, j, n from ng order by k, c
+
+select * from nl order by k, d, n, j
+
+-- Values that were pulled are of other types where functions are chosen by domains and rows.
+
+create domain nd as numeric
+
+create table nx (k bigint primary key, d nd)
+
+-- router
+select cleave.shard_table('{schema}.nx', 'k')
+
+insert into nx select i, i from generate_series(1, 6) i
+
+create function fo(nd) returns text immutable language sql as $$select 'domain'::text$$
+
+select fo(d), count(*) from nx group by fo(d)
+
+create function fo(numeric) returns text immutable language sql as $$select 'numeric'::text$$
+
+select fo(d) from nx where k = 1
+
+select distinct fo(d) from nx where k in (1, 1)
+
+-- expect: refused: is not bound to values
+select fo(d), count(*) from nx group by fo(d)
+
+-- expect: refused: not supported yet
+select fo(nx.d), nw.k from nx join nw on nw.a = nx.k order by 2 limit 2
+
+insert into nx (k) values (generate_series(2000, 2003))
+
+insert into nx (k, d) values (generate_series(2010, 2012), generate_series(1, 3)) returning k
+
+insert into nx (k, d) values (2020 + length('abc'), '7')
+
+select * from nx order by k
+
+-- What common table expressions have written goes into a table of the home shard.
+
+with d as (delete from ng where k = 1 returning *) insert into nl (k, d, n) select k, d, c from d
+
+with d as (delete from ng where k in (2, 3, 4, 5) returning *) insert into nl select k, null, '[]', c + 1 from d
+
+with i as (insert into ng (k, c) values (7777, 1) returning k) insert into nl (k, n) select k, 1 from i returning *
+
+with d as (delete from ng where k > 1000 returning *), n as (select count(*) as n from d) insert into nl (k, n) select n, 0 from n
 
 select k, c, d, j, n from ng order by k, c
 

@@ -161,3 +161,43 @@ update tt set a = 1 from nowhere
 
 -- fails: 42P01
 with x as (select * from tt) select * from x, {schema}.nothing
+
+-- Tables of one name one after the other, with other columns.
+
+create temp table yy (a text, b text, k bigint, m bigint)
+
+insert into yy values ('A', 'B', 1, 5), ('A', 'B', 2, 6)
+
+prepare f2 as select sum(m), min(yy.a), max(yy.b) from yy join tt using (k)
+
+prepare f3 as update tt set b = yy.b from yy where yy.k = tt.k
+
+execute f2
+
+execute f3
+
+drop table yy
+
+create temp table yy (b text, a text, m bigint, k bigint)
+
+insert into yy values ('B2', 'A7', 5, 1), ('B3', 'A8', 6, 2)
+
+execute f2
+
+execute f3
+
+select sum(m), min(yy.a), max(yy.b) from yy join tt using (k)
+
+select * from tt where k in (1, 2, 5, 6) order by k
+
+delete from tt where k in (select k from yy)
+
+select count(*) from tt
+
+drop table yy
+
+create temp table yy (m bigint, k bigint)
+
+insert into yy values (1, 5)
+
+select sum(m) from yy join tt using (k)
