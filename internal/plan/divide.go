@@ -179,7 +179,7 @@ func (x *proof) anywhere(f *facts.Block) string {
 		case x.samplesCopy(b):
 			obstacle = "TABLESAMPLE of a reference table"
 		case b == f:
-		case b.Command != facts.Select:
+		case b.Command != facts.Select && !(x.isReadOnce(f, b) && x.changesAlone(b)):
 			obstacle = inWritingCommon
 		case x.aggregatesOutside(b):
 			obstacle = "an aggregate"
@@ -189,6 +189,41 @@ func (x *proof) anywhere(f *facts.Block) string {
 		return obstacle == ""
 	})
 	return obstacle
+}
+
+// isReadOnce says whether a query is a common table expression that is named once.
+func (x *proof) isReadOnce(root, q *facts.Block) bool {
+	found := false
+	root.Walk(func(b *facts.Block) bool {
+		found = found || slices.ContainsFunc(b.With, func(c *facts.Common) bool { return c.Query == q && c.References == 1 })
+		return !found
+	})
+	return found
+}
+
+// changesAlone says whether a query updates or deletes rows of a sharded table by nothing that other shards have, and leaves them their keys: then each shard
+// does that to its own rows, and all together have done what the query says.
+func (x *proof) changesAlone(q *facts.Block) bool {
+	if q.Command != facts.Update && q.Command != facts.Delete || x.tables[q.Target.Table].class != sharded {
+		return false
+	}
+	keys := x.tables[q.Target.Table].table.KeyColumns()
+	for _, assigned := range q.Assigned {
+		if slices.Contains(keys, assigned.Column) {
+			return false
+		}
+	}
+	count := 0
+	q.Walk(func(b *facts.Block) bool {
+		b.Reads(func(s *facts.Source) bool {
+			if s.Kind == facts.CommonSource || s.Kind == facts.TableSource && x.tables[s.Table].class == sharded {
+				count++
+			}
+			return false
+		})
+		return true
+	})
+	return count == 1
 }
 
 // samplesCopy says whether a query takes a sample of a reference table, which every shard would take anew.

@@ -174,6 +174,7 @@ func (x *proof) common(common *facts.Common, obstacle string) *block {
 	}
 	c.building = true
 	switch {
+	case common.References == 1 && x.changesAlone(common.Query): // every shard changes its own rows, whatever becomes of them
 	case common.Query.Command != facts.Select:
 		obstacle = inWritingCommon
 	case common.Recursive:

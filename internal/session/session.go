@@ -441,6 +441,9 @@ func (s *session) refuse(e *pgerr.Error) error {
 	if e == stepFailed { // the client has been told
 		return s.stepError
 	}
+	if e.Severity == pgerr.SeverityFatal { // the session has lost what it cannot go on without
+		return s.sayGoodbye(e)
+	}
 	if s.isConducted() || len(s.spreadTo) > 0 {
 		if s.finishStep() != nil {
 			return s.stepError

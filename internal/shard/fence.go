@@ -124,10 +124,15 @@ func AwaitWriters(ctx context.Context, conn *pgx.Conn, tables []topology.TableNa
 			return fmt.Errorf("%s has not ended: %w", describeWriters(awaited), ctx.Err())
 		}
 		var now map[string]string
-		now, err = writers(ctx, conn, names, settled)
+		if now, err = writers(ctx, conn, names, settled); err != nil {
+			break
+		}
 		maps.DeleteFunc(awaited, func(transaction, _ string) bool { return now[transaction] == "" })
 	}
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil && len(awaited) > 0:
+		return fmt.Errorf("%s has not ended: %w", describeWriters(awaited), ctx.Err())
+	case err != nil:
 		return fmt.Errorf("look who writes past the routers: %w", err)
 	}
 	return nil

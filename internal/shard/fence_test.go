@@ -97,10 +97,14 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 	if _, err := hello(t, router, "r-1", c.m.Version()); err != nil {
 		t.Fatal(err)
 	}
-	await := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	await := func(waits bool) error {
+		conn, limit := connectAsClient(t, spec), time.Minute
+		if waits {
+			limit = 500 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		return AwaitWriters(ctx, c.conns[0], tables, []string{"r-1"})
+		return AwaitWriters(ctx, conn, tables, []string{"r-1"}) // which may end the connection
 	}
 	for _, w := range []struct {
 		conn   *pgx.Conn
@@ -115,7 +119,7 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 	} {
 		execute(t, w.conn, "BEGIN")
 		execute(t, w.conn, w.sql)
-		if err := await(); (err != nil) != w.waited || err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err := await(w.waited); (err != nil) != w.waited || err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", w.sql, err)
 		}
 		execute(t, w.conn, "COMMIT")
@@ -124,7 +128,7 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 	execute(t, stranger, "BEGIN")
 	execute(t, stranger, "INSERT INTO public.a VALUES (1)")
 	execute(t, stranger, "PREPARE TRANSACTION 'theirs'")
-	if err := await(); err == nil || !strings.Contains(err.Error(), "a prepared transaction") {
+	if err := await(true); err == nil || !strings.Contains(err.Error(), "a prepared transaction") {
 		t.Errorf("with a prepared transaction: %v", err)
 	}
 	began := one[time.Time](t, stranger, "SELECT clock_timestamp()")

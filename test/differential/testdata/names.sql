@@ -301,3 +301,26 @@ with d as (delete from ng where k > 1000 returning *), n as (select count(*) as 
 select k, c, d, j, n from ng order by k, c
 
 select * from nl order by k, d, n, j
+
+-- Rows that are deleted or updated go where their keys are.
+
+create table na (k bigint, x int, y text, primary key (k, x))
+
+-- router
+select cleave.shard_table('{schema}.na', 'k')
+
+with d as (delete from nu where x % 3 = 0 returning *) insert into na select * from d
+
+with d as (delete from nu where x % 3 = 1 returning *) insert into na select k, x, y || '!' from d where k > 10
+
+with d as (update nu set y = 'moved' where x > 30 returning *) insert into na select k, x, y from d on conflict do nothing
+
+with d as (delete from nu where k < 5 returning *) select count(*) from d
+
+with d as (delete from nu where x < 20 returning *) select d.k, d.x, nw.s from d left join nw using (k) where d.k = 8
+
+with d as (delete from na where x in (select id from nr) returning k) insert into nu select k, -1, 'left' from d
+
+select * from na order by k, x
+
+select * from nu order by k, x
