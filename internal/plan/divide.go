@@ -179,7 +179,7 @@ func (x *proof) anywhere(f *facts.Block) string {
 		case x.samplesCopy(b):
 			obstacle = "TABLESAMPLE of a reference table"
 		case b == f:
-		case b.Command != facts.Select && !(x.isReadOnce(f, b) && x.changesAlone(b)):
+		case b.Command != facts.Select && (!x.isReadOnce(f, b) || !x.changesAlone(b)):
 			obstacle = inWritingCommon
 		case x.aggregatesOutside(b):
 			obstacle = "an aggregate"
