@@ -96,7 +96,6 @@ select current_user = owner, id from account where id < 4 order by id
 -- fails: 42703
 select nothing from account
 
--- expect: different: refused before the table is found missing (42P01)
 -- fails: 42P01
 select * from nowhere join account using (id)
 

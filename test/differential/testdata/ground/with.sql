@@ -70,7 +70,6 @@ with x as (select id from hollow) select count(*) from x
 
 with x as (select d from digit), y as (select d + 1 as d from x) select s.id from sparse s join y on y.d = s.id where y.d > 6 order by 1
 
--- expect: different: refused before the table is found missing (42P01)
 -- fails: 42P01
 with x as (select * from y), y as (select id from account) select * from x
 
