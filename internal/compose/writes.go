@@ -96,17 +96,12 @@ func (s *splitter) insert(insert *pgquery.InsertStmt) error {
 	if hasQueries(around) {
 		return ErrForm
 	}
+	asQuery(query)
 	if insert.WithClause != nil {
 		if query.WithClause != nil {
 			return ErrForm
 		}
 		query.WithClause, insert.WithClause = insert.WithClause, nil
-	}
-	if len(query.ValuesLists) == 1 { // that is a query of one row to PostgreSQL, or of several, if a function returns a set
-		for _, value := range query.ValuesLists[0].GetList().GetItems() {
-			query.TargetList = append(query.TargetList, outputNode(value, ""))
-		}
-		query.ValuesLists = nil
 	}
 	if len(s.q.Target.Columns) == 0 {
 		return s.insertUnknown(query)
@@ -145,6 +140,17 @@ func (s *splitter) insert(insert *pgquery.InsertStmt) error {
 	})
 	s.order = nil
 	return nil
+}
+
+// asQuery makes VALUES of one row, and nothing else, a query without FROM, as PostgreSQL does: a function in it may return a set.
+func asQuery(query *pgquery.SelectStmt) {
+	if len(query.ValuesLists) != 1 || query.WithClause != nil || len(query.SortClause)+len(query.LockingClause) > 0 || query.LimitCount != nil || query.LimitOffset != nil {
+		return
+	}
+	for _, value := range query.ValuesLists[0].GetList().GetItems() {
+		query.TargetList = append(query.TargetList, outputNode(value, ""))
+	}
+	query.ValuesLists = nil
 }
 
 // insertUnknown is insert into a table whose columns nobody knows, such as a temporary one: nothing may depend on their types.

@@ -286,6 +286,13 @@ insert into nx (k, d) values (generate_series(2010, 2012), generate_series(1, 3)
 
 insert into nx (k, d) values (2020 + length('abc'), '7')
 
+insert into nx (k) values (2030 + length('abc')) order by column1 limit 1
+
+with w as (select 1) insert into nx (k) values (2040 + length('abc'))
+
+-- fails: 0A000
+insert into nx (k) values (generate_series(1, 2)) limit 1
+
 select * from nx order by k
 
 -- What common table expressions have written goes into a table of the home shard.
