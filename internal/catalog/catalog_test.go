@@ -166,7 +166,7 @@ func TestARelationIsDescribed(t *testing.T) {
 	want := &plan.Relation{Schema: "public", Name: `Odd "name"`, Kind: 'r', Columns: []plan.Column{
 		{Name: "id", TypeOID: 20, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true, IdentityAlways: true, Counts: true},
 		{Name: "code", TypeOID: 1043, TypeMod: 11, NotNull: true},
-		{Name: "at", TypeOID: 1184, TypeMod: 3, HasDefault: true, DefaultVaries: true},
+		{Name: "at", TypeOID: 1184, TypeMod: 3, HasDefault: true, DefaultVaries: true, Timed: "now()"},
 		{Name: "twice", TypeOID: 23, TypeMod: -1, Generated: true},
 		{Name: "own", TypeOID: 23, TypeMod: -1, NotNull: true, HasDefault: true, DefaultVaries: true, Sequence: `public."Odd ""name""_own_seq"`, Counts: true},
 		{Name: "loose", TypeOID: 25, TypeMod: -1, Nondeterministic: true},
@@ -191,6 +191,9 @@ func TestDefaultsThatVary(t *testing.T) {
 		for _, column := range lookRelation(t, c, "public", name).Columns {
 			if column.DefaultVaries != varies {
 				t.Errorf("%s.%s: it varies: %v", name, column.Name, column.DefaultVaries)
+			}
+			if want := map[string]string{"varying.a": "now()", "varying.b": "CURRENT_TIMESTAMP", "varying.g": "now()"}[name+"."+column.Name]; column.Timed != want {
+				t.Errorf("%s.%s: as the current time it is %q, want %q", name, column.Name, column.Timed, want)
 			}
 			if isUUID := name == "varying" && column.Name == "c"; column.RandomUUID != isUUID {
 				t.Errorf("%s.%s: it is a random UUID: %v", name, column.Name, column.RandomUUID)

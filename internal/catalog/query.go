@@ -189,6 +189,10 @@ SELECT json_build_object(
 					WHERE e.classid = 'pg_attrdef'::regclass AND e.objid = d.oid AND e.refclassid = 'pg_class'::regclass AND q.relkind = 'S') END,
 			'Counts', a.attgenerated = '' AND (a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END, '') ~ 'nextval'
 				OR EXISTS (SELECT FROM pg_depend e WHERE e.classid = 'pg_attrdef'::regclass AND e.objid = d.oid AND e.refclassid = 'pg_proc'::regclass)),
+			'Timed', CASE WHEN a.attgenerated = '' AND coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END)
+				~ $timed$\m(now|transaction_timestamp)\(\)|\m(CURRENT_(DATE|TIME|TIMESTAMP)|LOCALTIME|LOCALTIMESTAMP)\M$timed$
+				AND NOT EXISTS (SELECT FROM pg_attribute x WHERE x.attrelid = a.attrelid AND x.attacl IS NOT NULL)
+				THEN coalesce(pg_get_expr(d.adbin, d.adrelid), t.typdefault) END,
 			'RandomUUID', a.attgenerated = '' AND a.atttypid = 'uuid'::regtype AND coalesce(pg_get_expr(d.adbin, d.adrelid), '') = 'gen_random_uuid()',
 			'Generated', a.attgenerated <> '', 'IdentityAlways', a.attidentity = 'a',
 			'Nondeterministic', NOT coalesce(l.collisdeterministic, true)) ORDER BY a.attnum)

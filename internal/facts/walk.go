@@ -216,6 +216,7 @@ func (w *walker) visit(message proto.Message) {
 		w.fields(m.ProtoReflect())
 	case *pgquery.SQLValueFunction:
 		w.out.Moments = true
+		w.out.Clock = w.out.Clock || tellsTime(m.Op)
 		w.fields(m.ProtoReflect())
 	case *pgquery.TypeName:
 		w.typeName(m)
@@ -513,4 +514,18 @@ func texts(nodes []*pgquery.Node) []string {
 		}
 	}
 	return found
+}
+
+// tellsTime says whether a word of the grammar is one for the current time.
+func tellsTime(word pgquery.SQLValueFunctionOp) bool {
+	switch word {
+	case pgquery.SQLValueFunctionOp_SVFOP_CURRENT_DATE,
+		pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME, pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIME_N,
+		pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP, pgquery.SQLValueFunctionOp_SVFOP_CURRENT_TIMESTAMP_N,
+		pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME, pgquery.SQLValueFunctionOp_SVFOP_LOCALTIME_N,
+		pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP, pgquery.SQLValueFunctionOp_SVFOP_LOCALTIMESTAMP_N:
+		return true
+	default:
+		return false
+	}
 }

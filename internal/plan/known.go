@@ -114,6 +114,9 @@ type Column struct {
 	Fixed *string
 	// Sequence is the one whose next number is its default, as SQL writes it; empty if its default is anything else, or no other value is taken.
 	Sequence string
+	// Timed is its default, if that is computed from the current time, as SQL for who has no other schema than pg_catalog in the search path; empty
+	// for any other, and if somebody has rights to some columns of the table, who must not be asked for one to this.
+	Timed string
 	// RandomUUID: its default is a random UUID.
 	RandomUUID bool
 	// Counts: its default may take a number from a sequence.

@@ -51,7 +51,14 @@ func (v *survey) copiedTypes(r *resolved) []uint32 {
 
 // loadOf is what COPY says of its data.
 func (v *survey) loadOf(r *resolved) *Load {
-	return &Load{Relation: r.relation.Name, Columns: v.copiedColumns(r), Options: loadOptions(v.s)}
+	load := &Load{Relation: r.relation.Name, Columns: v.copiedColumns(r), Options: loadOptions(v.s)}
+	for i := range r.relation.Columns {
+		c := &r.relation.Columns[i]
+		if v.s.Options.From && c.Timed != "" && !slices.Contains(load.Columns, c.Name) {
+			load.Timed = append(load.Timed, timedColumn(c))
+		}
+	}
+	return load
 }
 
 // loadOptions are those of a COPY.
@@ -113,7 +120,7 @@ func (v *survey) loadSharded(r *resolved) {
 func (v *survey) loadReference(r *resolved) {
 	load := v.loadOf(r)
 	for _, c := range r.relation.Columns {
-		if c.DefaultVaries && !slices.Contains(load.Columns, c.Name) {
+		if c.DefaultVaries && c.Timed == "" && !slices.Contains(load.Columns, c.Name) {
 			v.out.refuse("reference-write-volatile", pgerr.New(pgerr.FeatureNotSupported, "a default that is computed is not supported in a write to a reference table").
 				WithDetail("Column %q of %s is not in the data, and every shard would compute its own value.", c.Name, r.title()).WithHint("Give the column a value."))
 			return

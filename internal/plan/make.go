@@ -144,6 +144,8 @@ type planner struct {
 	// unfolded is the text at hand, if it has the queries of views in it; standing are views of which it was found out whether they can be pulled.
 	unfolded *unfolded
 	standing map[RelationName]bool
+	// oneTime: a view has the current time in it, which has to be the same on all shards.
+	oneTime bool
 }
 
 func newPlanner(text string, known *Known, c Context) *planner {
@@ -172,6 +174,7 @@ func (p *planner) statement(s *facts.Statement) Statement {
 	behind := p.unfold(s, (*resolved).isRead)
 	if behind != nil {
 		p.decideUnfolded(s, behind, &out)
+		p.decideTimed(s, behind, &out)
 	} else {
 		p.decide(s, &out)
 	}
@@ -183,6 +186,7 @@ func (p *planner) statement(s *facts.Statement) Statement {
 	if out.Refusal != nil {
 		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule, Missing: out.Missing}
 	}
+	out.Timed = p.timed(s)
 	out.Uses = p.uses(s, nil)
 	if behind != nil {
 		out.Uses = p.usesUnfolded(behind, out.Uses)

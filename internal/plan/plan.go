@@ -129,6 +129,8 @@ type Statement struct {
 	InsertedKey []KeyPart
 	// Makes is what it makes of rows that the home shard alone does not have; nil if it does no such thing. It is answered in steps then.
 	Makes *Made
+	// Timed is what it has to do with the current time; nil: nothing.
+	Timed *Timed
 	// Virtual are the places in the text where a view or function of the router stands: cleave.shards, cleave.shard_of(…).
 	// The router puts its answer there before a shard sees the text.
 	Virtual []Virtual
@@ -232,6 +234,16 @@ type Load struct {
 	Key []KeyPart
 	// Made: the shard that stores a row makes its key, so that any owner will do.
 	Made bool
+	// Timed are columns that the data does not have, and whose defaults are computed from the current time.
+	Timed []TimedColumn
+}
+
+// TimedColumn is a column whose default is computed from the current time.
+type TimedColumn struct {
+	Name    string
+	TypeOID uint32
+	TypeMod int32
+	value   func() (compose.Text, error)
 }
 
 // LoadOption is an option of COPY: exactly one of Value, List, Star and Bare says what was given.

@@ -254,6 +254,8 @@ func (v *survey) dividedBy(driver func() (*occurrence, string)) (*occurrence, st
 		return nil, "function " + v.local + ", which uses the rows of one shard"
 	case v.out.Pin != "" || len(v.out.Settings) > 0:
 		return nil, "set_config"
+	case v.p.oneTime:
+		return nil, "the current time in a view"
 	case v.s.Placed: // every shard has rows of its own at the same places
 		return nil, "a system column"
 	case v.changes && v.s.Query.AtMost != nil: // on rows that are left out too

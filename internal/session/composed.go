@@ -108,29 +108,6 @@ func (s *session) places(c *composing, moment bool) (compose.Places, *pgerr.Erro
 	return in, refused
 }
 
-// momentNow is when the transaction began, as a literal: one for all shards, since each has its own.
-func (s *session) momentNow() (string, *pgerr.Error) {
-	if s.tx.moment != "" {
-		return s.tx.moment, nil
-	}
-	const sql = "SELECT pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.now()), 'YYYY-MM-DD HH24:MI:SS.US')"
-	shard := s.home()
-	if s.backend != nil {
-		shard = s.backend.Shard()
-	} else if len(s.legs) > 0 && s.legs[shard] == nil {
-		shard = s.allLegs()[0].backend.Shard()
-	}
-	moment, refused := s.askWord(sql, func(question func() (answer, error)) (answer, *pgerr.Error) { return s.askShard(shard, question) })
-	if refused != nil {
-		return "", refused
-	}
-	moment = "'" + moment + "+00'"
-	if s.tx.begin != "" {
-		s.tx.moment = moment
-	}
-	return moment, nil
-}
-
 // pullsNow are the pulls as they run now, and where. Own views are none.
 func (s *session) pullsNow(c *composing) ([]pull, *pgerr.Error) {
 	pulls := make([]pull, len(c.outline.composition.Pulls))

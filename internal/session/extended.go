@@ -280,6 +280,10 @@ func (s *session) bind(body []byte) *pgerr.Error {
 		return s.bindLocal(st, m)
 	}
 	src := source{statement: st, bind: m}
+	if st, refused = s.timed(st, src); refused != nil {
+		return refused
+	}
+	only, src.statement = st.single(), st
 	if refused := s.routeTo(only, src); refused != nil {
 		return refused
 	}
@@ -315,7 +319,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 		return s.bindSpread(only, src, op{kind: opBind, portal: m.Portal, data: m.Tail(), carried: carried, types: types})
 	}
 	run := st
-	if !only.Plain {
+	if !only.Plain || s.appending != nil {
 		if run, refused = s.rewritten(st, only, src); refused != nil {
 			return refused
 		}

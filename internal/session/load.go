@@ -32,6 +32,7 @@ type load struct {
 	reading  binding.Session
 	encoding string // of the data, if it is not the shards' own
 	binary   bool
+	timed    *timedValues
 
 	// shards are those that take part, by their places; names and place say the same of each.
 	shards  []int
@@ -93,6 +94,10 @@ func (s *session) prepareLoad(st *plan.Statement) (*load, *pgerr.Error) {
 	l.reading = s.reading
 	if l.reading.ClientEncodingUTF8 = slices.Contains([]string{"UTF8", "SQL_ASCII"}, format.Encoding()); !l.reading.ClientEncodingUTF8 {
 		l.encoding = format.Encoding()
+	}
+	var refused *pgerr.Error
+	if l.timed, refused = s.addTimed(st.Load.Timed, format); refused != nil {
+		return nil, refused
 	}
 	if l.splitter, err = copydata.NewSplitter(format, copydata.Config{Keys: keys}); err != nil {
 		return nil, loadError(err)
@@ -264,7 +269,7 @@ func (l *load) split() error {
 		switch piece.Kind {
 		case copydata.HeaderPiece:
 			for i := range l.writers {
-				if err := l.send(i, piece.Raw); err != nil {
+				if err := l.send(i, l.timed.header(piece.Raw)); err != nil {
 					return err
 				}
 			}
@@ -273,7 +278,7 @@ func (l *load) split() error {
 			err = l.row(piece)
 		case copydata.Malformed: // any shard says what is wrong
 			l.origins.Add(0, piece)
-			err = l.send(0, piece.Raw)
+			err = l.send(0, l.timed.row(piece.Raw))
 		case copydata.End, copydata.Ignored:
 		}
 		if err != nil {
@@ -295,7 +300,7 @@ func (l *load) row(piece *copydata.Piece) error {
 		return pgerr.New(pgerr.SerializationFailure, "the shards that rows of %s belong on have changed", l.route.Table).WithHint("Try again.")
 	}
 	l.origins.Add(at, piece)
-	return l.send(at, l.own(at, piece.Raw))
+	return l.send(at, l.timed.row(l.own(at, piece.Raw)))
 }
 
 // everywhere sends a row of a reference table to all shards, unless they would read it as different times.
@@ -308,7 +313,7 @@ func (l *load) everywhere(piece *copydata.Piece) error {
 	}
 	l.origins.Add(0, piece)
 	for i := range l.writers {
-		if err := l.send(i, l.own(i, piece.Raw)); err != nil {
+		if err := l.send(i, l.timed.row(l.own(i, piece.Raw))); err != nil {
 			return err
 		}
 	}
@@ -490,7 +495,7 @@ func (l *load) original(e loadEvent) []byte {
 	if l.route != nil && l.route.Parts == plan.Copies {
 		from = 0
 	}
-	fields.Where = l.origins.Context(fields.Where, l.table, from, l.names[e.leg])
+	fields.Where = l.origins.Context(l.timed.where(fields.Where), l.table, from, l.names[e.leg])
 	return wire.AppendFields(nil, wire.RespError, fields)
 }
 

@@ -181,7 +181,9 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 	p.plan.MarkPlain()
 	key := string(s.key)
 	normalized := key[:len(s.scan.Text)]
-	p.stats = s.server.planner.stats.Entry(sqltext.Fingerprint(s.scan.Text), func() string { return readable(normalized) })
+	if p.stats = s.countedAs; p.stats == nil {
+		p.stats = s.server.planner.stats.Entry(sqltext.Fingerprint(s.scan.Text), func() string { return readable(normalized) })
+	}
 	if !p.plan.Uncacheable && len(text) <= maxPlannedText && s.tx.defined == "" {
 		if shaping := p.plan.Shaping; len(shaping) > 0 {
 			s.server.planner.cache.Set(key, &planned{plan: p.plan, stats: p.stats, shaping: shaping})

@@ -49,6 +49,7 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if s.tx.view == nil {
 		s.tx.view = s.view // what it was planned with
 	}
+	s.noteClock()
 	if refused := s.beginMissing(st); refused != nil {
 		return refused
 	}
@@ -125,7 +126,7 @@ func (s *session) shardNow() int {
 // the shards hear of its text with its Bind.
 func (s *session) spreadOver(st *plan.Statement, src source) *pgerr.Error {
 	last := len(s.ops) - 1
-	if last < 0 || s.ops[last].kind != opParse || s.ops[last].statement != src.statement {
+	if last < 0 || s.ops[last].kind != opParse || s.ops[last].statement != src.statement && s.ops[last].statement != src.statement.origin {
 		return s.spreadAfter(st, src)
 	}
 	parse := s.ops[last]

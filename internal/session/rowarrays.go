@@ -27,6 +27,8 @@ var textual = map[uint32]bool{25: true, 114: true, 1042: true, 1043: true}
 // casts a column of unnest as it casts the values of a list, and takes the rows in the same order.
 type rowArrays struct {
 	run *statement
+	// source is where the text takes the rows from.
+	source string
 	// types are those of the client's parameters, for which this was made.
 	types   []uint32
 	columns []arrayColumn
@@ -137,7 +139,8 @@ func (a *rowArrays) make(found *rowText, src source) {
 		arrays[i] = fmt.Sprintf("pg_catalog.unnest($%d)", i+1)
 		a.run.oids = append(a.run.oids, arrayTypes[column.element])
 	}
-	rows := edit{start: found.values, end: found.rows[len(found.rows)-1].end, by: "SELECT * FROM ROWS FROM (" + strings.Join(arrays, ", ") + ")"}
+	a.source = " FROM ROWS FROM (" + strings.Join(arrays, ", ") + ")"
+	rows := edit{start: found.values, end: found.rows[len(found.rows)-1].end, by: "SELECT *" + a.source}
 	places := map[int]int{} // of the parameters that stand elsewhere
 	var edits []edit
 	for _, p := range found.params {
@@ -159,9 +162,21 @@ func (a *rowArrays) make(found *rowText, src source) {
 	a.run.text = string(applyEdits(found.text, a.run.edits))
 }
 
+// withColumns is the statement that shards get if columns are appended.
+func (a *rowArrays) withColumns(found *rowText, columns *appended) *statement {
+	if columns == nil {
+		return a.run
+	}
+	edits := slices.Clone(a.run.edits)
+	at := slices.IndexFunc(edits, func(e edit) bool { return e.start == found.values })
+	edits[at].by = "SELECT *" + columns.values + a.source
+	edits = weave(edits, []edit{{start: found.columnsEnd, end: found.columnsEnd, by: columns.names}})
+	return &statement{planned: a.run.planned, oids: a.run.oids, edits: edits, text: string(applyEdits(found.text, edits))}
+}
+
 // parts are what the shards get, each the arrays of its rows' values. order has the shard of each row. Parameters are read in the order in
 // which they came: looking for one that was passed already begins with the first.
-func (a *rowArrays) parts(order []int, shards int, bind *wire.Bind) []part {
+func (a *rowArrays) parts(order []int, shards int, bind *wire.Bind, run *statement) []part {
 	width := len(a.columns)
 	arrays := make([]arrayWriter, shards*width)
 	room := arrayHeader + 2*len(bind.Tail())/len(arrays)
@@ -174,7 +189,7 @@ func (a *rowArrays) parts(order []int, shards int, bind *wire.Bind) []part {
 	}
 	parts := make([]part, shards)
 	for at := range parts {
-		parts[at] = part{statement: a.run, edits: a.run.edits, data: a.tail(arrays[at*width:(at+1)*width], bind)}
+		parts[at] = part{statement: run, edits: run.edits, data: a.tail(arrays[at*width:(at+1)*width], bind)}
 	}
 	return parts
 }

@@ -207,6 +207,10 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 	if refused != nil || found == nil {
 		return refused
 	}
+	inserted, refused := s.appending.edits(found)
+	if refused != nil {
+		return refused
+	}
 	var types []uint32
 	if src.bind != nil {
 		var refused *pgerr.Error
@@ -214,12 +218,12 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 			return refused
 		}
 		if arrays := s.rowsAsArrays(found, types, src); arrays != nil {
-			o.parts = append(o.parts, arrays.parts(s.rowOrder, len(s.spreadTo), src.bind)...)
+			o.parts = append(o.parts, arrays.parts(s.rowOrder, len(s.spreadTo), src.bind, arrays.withColumns(found, s.appending))...)
 			return nil
 		}
 	}
 	for at := range s.spreadTo {
-		p, refused := s.rowPart(found, found.without(func(row int) bool { return s.rowOrder[row] == at }), types, src)
+		p, refused := s.rowPart(found, found.without(func(row int) bool { return s.rowOrder[row] == at }), inserted, types, src)
 		if refused != nil {
 			return refused
 		}
@@ -228,12 +232,14 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 	return nil
 }
 
-// rowPart is what one shard gets.
-func (s *session) rowPart(found *rowText, cut []edit, types []uint32, src source) (part, *pgerr.Error) {
+// rowPart is what one shard gets: the text without other shards' rows, and with what is inserted.
+func (s *session) rowPart(found *rowText, cut, inserted []edit, types []uint32, src source) (part, *pgerr.Error) {
 	if src.bind == nil {
-		return part{data: applyEdits(found.text, cut), edits: cut}, nil
+		edits := weave(cut, inserted)
+		return part{data: applyEdits(found.text, edits), edits: edits}, nil
 	}
 	edits, numbers := found.renumber(cut)
+	edits = weave(edits, inserted)
 	run := &statement{text: string(applyEdits(found.text, edits)), planned: src.statement.planned, edits: edits}
 	formats, values := make([]int16, len(numbers)), make([][]byte, len(numbers))
 	for i, number := range numbers {

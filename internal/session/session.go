@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/binding"
+	"github.com/cleavedb/cleave/internal/observe"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/pool"
@@ -154,26 +155,29 @@ type session struct {
 	copyWrite   *copyWrite
 	fatal       *wire.Fields
 
-	params          []binding.Param // scratch
-	bindMessage     wire.Bind       // scratch
-	isAside         bool            // a question is asked that is no part of the client's transaction
-	asksOwn         bool            // it is asked of the backend that the session keeps for its temporary tables
-	hint            string          // the shard that a comment of the text names
-	answers         messageReader   // for answers to questions of the session's own
-	shardKey        string          // of cleave.shard_key; empty: not set
-	consistent      bool            // cleave.consistent_reads
-	firstConsistent bool            // that the session began with
-	fanout          fanout          // of cleave.fanout; empty: not set
-	firstFanout     fanout          // that the session began with
-	partial         toggle          // cleave.partial_results
-	missing         missing         // shards that the last statement was answered without
-	wholeOnly       bool            // what runs is a part of something that needs all its shards
-	scatters        bool            // scratch: the statement that is placed goes to shards that no key of it names
-	hinted          string          // the last hint that was logged
-	planningAside   bool            // what is planned is the body of a prepared statement
-	explaining      bool            // the unit has an EXPLAIN to which the router adds lines
-	notices         bool            // what a server notices is for the client
-	unheard         bool            // what a server reports of parameters is not for the client
+	params          []binding.Param    // scratch
+	bindMessage     wire.Bind          // scratch
+	isAside         bool               // a question is asked that is no part of the client's transaction
+	asksOwn         bool               // it is asked of the backend that the session keeps for its temporary tables
+	hint            string             // the shard that a comment of the text names
+	answers         messageReader      // for answers to questions of the session's own
+	shardKey        string             // of cleave.shard_key; empty: not set
+	consistent      bool               // cleave.consistent_reads
+	firstConsistent bool               // that the session began with
+	fanout          fanout             // of cleave.fanout; empty: not set
+	firstFanout     fanout             // that the session began with
+	partial         toggle             // cleave.partial_results
+	missing         missing            // shards that the last statement was answered without
+	wholeOnly       bool               // what runs is a part of something that needs all its shards
+	scatters        bool               // scratch: the statement that is placed goes to shards that no key of it names
+	hinted          string             // the last hint that was logged
+	planningAside   bool               // what is planned is the body of a prepared statement
+	appending       *appended          // columns that the statement which is routed leaves to the router; nil: none
+	atMoment        bool               // the text that runs has the transaction's moment in it
+	countedAs       *observe.Statement // what is planned stands for a statement that has these statistics
+	explaining      bool               // the unit has an EXPLAIN to which the router adds lines
+	notices         bool               // what a server notices is for the client
+	unheard         bool               // what a server reports of parameters is not for the client
 	unitBytes       int
 	// meaningPending: the unit has something in it that has not run yet, and after which names, settings or tables may be others.
 	meaningPending bool
@@ -231,8 +235,10 @@ type transaction struct {
 	characteristics []line
 	// view is the map that all statements of the transaction use.
 	view *mapView
-	// moment is when it began, for statements on several shards, as a literal; empty: nobody asked yet.
+	// moment is when it began, for statements on several shards, as a literal; empty: nobody asked yet. clock is the shard whose own time that is; 0: not
+	// known yet, noClock: none.
 	moment string
+	clock  int
 	// level is its isolation level, if it was asked for. opened: its snapshots were opened on all shards, and fit together.
 	level  string
 	opened bool

@@ -81,8 +81,19 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 		s.tellTag(tag)
 		return s.sync()
 	}
+	src := source{scan: &s.scan, text: text, planned: p}
+	s.appending = nil
+	switch how, rows := s.timingOf(st, src); how {
+	case asItIs:
+	case byText:
+		return s.runAtMoment(p, st, src, rows)
+	case byRows:
+		if refused := s.appendColumns(st); refused != nil {
+			return s.refuseQuery(refused)
+		}
+	}
 	o := op{kind: opQuery, data: text, planned: p}
-	if refused := s.prepareQuery(st, &o, source{scan: &s.scan, text: text, planned: p}); refused != nil {
+	if refused := s.prepareQuery(st, &o, src); refused != nil {
 		return s.refuseQuery(refused)
 	}
 	if answered := s.own; answered != nil {
@@ -98,8 +109,11 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 
 // placed gives an error whose place is one in the only statement of a text that in the client's text.
 func (s *session) placed(refused *pgerr.Error, text []byte) *pgerr.Error {
-	if refused.Position == 0 {
+	switch {
+	case refused.Position == 0:
 		return refused
+	case s.atMoment:
+		return refused.At(0)
 	}
 	return refused.At(s.textBefore + utf8.RuneCount(text[:s.spanOf(text).start]) + refused.Position)
 }
@@ -192,7 +206,7 @@ func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Err
 	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
 		return s.divideRows(st, o, src)
 	}
-	if st.Plain {
+	if st.Plain && s.loading == nil && s.appending == nil {
 		return nil
 	}
 	edits, refused := s.rewrite(st, o, src)

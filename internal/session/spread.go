@@ -417,6 +417,10 @@ func (s *session) gatherPart(e *expect, kind byte, message []byte) (show bool, e
 		return !e.hidden && (first || g.parts != plan.Copies), nil
 	case wire.RespCopyIn:
 		s.copying = true
+		if first && s.loading != nil && s.loading.timed != nil {
+			s.instead = s.loading.timed.asked(s.instead, message)
+			return false, nil
+		}
 		return first, nil
 	case wire.RespCopyOut:
 		return first, nil

@@ -33,6 +33,8 @@ type statement struct {
 	told      string
 	toldUnder *planned
 	origin    *statement
+	// elsewhere: places in its text are not places of the client's.
+	elsewhere bool
 
 	// serverName is its name on backends, for the settings that it was computed for.
 	serverName string

@@ -14,6 +14,9 @@ func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error)
 	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.Composed || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
 		return true, nil
 	}
+	if how, _ := s.timingOf(st, src); how != asItIs {
+		return true, nil
+	}
 	shard, refused := s.place(st, src)
 	if refused != nil || shard == noShard {
 		return false, refused
@@ -120,7 +123,7 @@ func (s *session) rollbackSpreadTo(savepoint string) *pgerr.Error {
 func (s *session) bindSpread(only *plan.Statement, src source, o op) *pgerr.Error {
 	run := src.statement
 	explain := s.explain(only)
-	if !only.Plain {
+	if !only.Plain || s.loading != nil {
 		var refused *pgerr.Error
 		if run, refused = s.rewritten(run, only, src); refused != nil {
 			return refused
