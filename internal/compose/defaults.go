@@ -125,7 +125,7 @@ func (t *Stored) expression(column string) (*pgquery.Node, error) {
 		return nil, fmt.Errorf("read the default of %q: %w", column, err)
 	}
 	targets := tree.Stmts[0].Stmt.GetSelectStmt().GetTargetList()
-	if len(tree.Stmts) != 1 || len(targets) != 1 {
+	if len(tree.Stmts) != 1 || len(targets) != 1 || !isWrittenWell(tree.Stmts[0].Stmt) {
 		return nil, ErrForm
 	}
 	value := targets[0].GetResTarget().Val
@@ -134,19 +134,12 @@ func (t *Stored) expression(column string) (*pgquery.Node, error) {
 	return value, nil
 }
 
-// ofOurs writes the schema before functions and operators that have none: they are PostgreSQL's own, whatever the search path is.
+// ofOurs writes the schema before functions that have none: they are PostgreSQL's own, whatever the search path is.
 func ofOurs(value *pgquery.Node) {
 	each(value, func(m proto.Message) bool {
-		switch n := m.(type) {
-		case *pgquery.FuncCall:
-			if len(n.Funcname) == 1 {
-				n.Funcname = append([]*pgquery.Node{text("pg_catalog")}, n.Funcname...)
-				n.Funcformat = pgquery.CoercionForm_COERCE_EXPLICIT_CALL
-			}
-		case *pgquery.A_Expr:
-			if len(n.Name) == 1 && n.Kind == pgquery.A_Expr_Kind_AEXPR_OP {
-				n.Name = append([]*pgquery.Node{text("pg_catalog")}, n.Name...)
-			}
+		if n, isCall := m.(*pgquery.FuncCall); isCall && len(n.Funcname) == 1 {
+			n.Funcname = append([]*pgquery.Node{text("pg_catalog")}, n.Funcname...)
+			n.Funcformat = pgquery.CoercionForm_COERCE_EXPLICIT_CALL
 		}
 		return true
 	})

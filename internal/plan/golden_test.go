@@ -181,6 +181,21 @@ func describeComposition(c *compose.Composition) []string {
 	return lines
 }
 
+// describeTimed says where a statement has the current time.
+func describeTimed(t *plan.Timed) string {
+	var where []string
+	if t.Words {
+		where = append(where, "in words")
+	}
+	if t.Defaults && (t.Others || len(t.Appended) == 0) {
+		where = append(where, "in defaults")
+	}
+	for _, c := range t.Appended {
+		where = append(where, "for column "+c.Name+" behind the rows")
+	}
+	return strings.Join(where, ", ")
+}
+
 func describeStatement(text string, s *plan.Statement) []string {
 	if s.Refusal != nil {
 		lines := []string{fmt.Sprintf("%s refused by %s: %s %s", s.Name, s.Rule, s.Refusal.Code, s.Refusal.Message)}
@@ -200,6 +215,9 @@ func describeStatement(text string, s *plan.Statement) []string {
 	lines = append(lines, describeComposition(s.Composition)...)
 	for _, view := range s.Unfolds {
 		lines = append(lines, "  takes apart: "+view.Quoted())
+	}
+	if s.Timed != nil {
+		lines = append(lines, "  time: "+describeTimed(s.Timed))
 	}
 	for _, setting := range s.Settings {
 		lines = append(lines, "  setting: "+describeSetting(setting))

@@ -151,7 +151,7 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "terms", Kind: 'r', Columns: []plan.Column{key("term", text), column("v", int8)}},
 	{Schema: "public", Name: "tariffs", Kind: 'r', Columns: []plan.Column{
 		{Name: "id", TypeOID: int8, TypeMod: -1, HasDefault: true, DefaultVaries: true, Sequence: "public.tariffs_id_seq"}, column("code", bpchar), {Name: "kind", TypeOID: text, TypeMod: -1, HasDefault: true},
-		{Name: "since", TypeOID: timestamptz, TypeMod: -1, HasDefault: true, DefaultVaries: true}, column("factor", float8),
+		{Name: "since", TypeOID: timestamptz, TypeMod: -1, HasDefault: true, DefaultVaries: true, Timed: "now()"}, column("factor", float8),
 		{Name: "label", TypeOID: text, TypeMod: -1, Nondeterministic: true}, column("day", date)}},
 	{Schema: "public", Name: "beats", Kind: 'r', Columns: []plan.Column{key("at", timestamptz), column("n", int8)}},
 	{Schema: "public", Name: "Odd Name", Kind: 'r', Columns: []plan.Column{key("User", int8), column("user", text)}},
@@ -167,6 +167,7 @@ var relations = []plan.Relation{
 	{Schema: "public", Name: "stored", Kind: 'm', Columns: []plan.Column{column("id", int8)}},
 	{Schema: "public", Name: "orders_view", Kind: 'v', ReachesDeclared: true, Reaches: "public.orders", Columns: []plan.Column{column("id", int8)}},
 	view("big_orders", "SELECT orders.id, orders.user_id, orders.note FROM public.orders WHERE (orders.id > 10)", true, column("id", int8), column("user_id", int8), column("note", text)),
+	view("timed_orders", "SELECT orders.id, orders.user_id, now() AS now FROM public.orders WHERE (orders.made < CURRENT_TIMESTAMP)", true, column("id", int8), column("user_id", int8), column("now", timestamptz)),
 	view("own_orders", "SELECT o.id AS number, o.user_id AS owner, u.name FROM (public.orders o JOIN public.users u ON ((u.id = o.user_id)))", true, column("number", int8), column("owner", int8), column("name", text)),
 	view("order_counts", "SELECT orders.user_id, count(*) AS n FROM public.orders GROUP BY orders.user_id", true, column("user_id", int8), column("n", int8)),
 	view("note_counts", "SELECT orders.note, count(*) AS n FROM public.orders WHERE (orders.id > 10) GROUP BY orders.note", true, column("note", text), column("n", int8)),

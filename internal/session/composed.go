@@ -102,7 +102,8 @@ func (s *session) places(c *composing, moment bool) (compose.Places, *pgerr.Erro
 	in := c.outline.places(scan, text)
 	in.Inserted = c.insertedColumns()
 	if moment && c.moment == "" {
-		c.moment, refused = s.momentNow()
+		refused = s.takeMoment()
+		c.moment = s.tx.moment
 	}
 	in.Moment = c.moment
 	return in, refused

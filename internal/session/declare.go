@@ -280,7 +280,11 @@ type queryRun struct {
 // runQuery runs a query and hands on its rows.
 func (s *session) runQuery(q *queryRun) *pgerr.Error {
 	only, src := q.statement.single(), source{statement: q.statement, bind: q.bind}
-	if how, _ := s.timingOf(only, src); how != asItIs {
+	how, _, refused := s.timingOf(only, src)
+	if refused != nil {
+		return refused
+	}
+	if how != asItIs {
 		fixed, refused := s.statementAtMoment(q.statement, src, false)
 		if refused != nil {
 			return refused

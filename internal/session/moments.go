@@ -73,37 +73,46 @@ const (
 
 // timingOf says whether a statement must not be sent as it is, because a shard would take its own time for the transaction's. Rows: columns can be
 // left for later, when its rows are sent.
-func (s *session) timingOf(st *plan.Statement, src source) (how timing, rows bool) {
+func (s *session) timingOf(st *plan.Statement, src source) (how timing, rows bool, refused *pgerr.Error) {
 	if st.Timed == nil && st.Command != plan.Execute {
-		return asItIs, false
+		return asItIs, false, nil
 	}
 	fixed := s.atMoment || src.statement != nil && src.statement.elsewhere && st.Command != plan.Execute
 	if fixed && (st.Timed == nil || len(st.Timed.Appended) == 0) || st.Makes != nil {
-		return asItIs, false
+		return asItIs, false, nil
 	}
-	shard, is := s.strangeTime(st, src)
+	shard, is, refused := s.strangeTime(st, src)
 	if !is {
-		return asItIs, false
+		return asItIs, false, refused
 	}
 	rows = st.Command == plan.Pass && len(st.Timed.Appended) > 0 && shard != composedShards && st.Route.Level != plan.Everywhere && len(st.Route.Numbers) == 0
 	if rows && (fixed || !st.Timed.Words && !st.Timed.Others) {
-		return byRows, true
+		return byRows, true, nil
 	}
-	return byText, rows
+	return byText, rows, nil
 }
 
-// strangeTime says whether a statement takes the time of a shard that is not the transaction's clock, and where it runs.
-func (s *session) strangeTime(st *plan.Statement, src source) (shard int, is bool) {
+// timedIn is the statement itself or what an EXECUTE runs, nil if neither has to do with the current time, or it is refused.
+func (s *session) timedIn(st *plan.Statement) *plan.Statement {
 	run := st
 	if st.Command == plan.Execute {
 		prepared := s.statements[st.Prepared.Name]
-		if prepared == nil || s.planAside(prepared) != nil || prepared.single() == nil || prepared.single().Timed == nil && st.Timed == nil {
-			return noShard, false
+		if prepared == nil || s.planAside(prepared) != nil {
+			return nil
 		}
 		run = prepared.single()
 	}
-	if run.Refusal != nil {
-		return noShard, false
+	if run == nil || run.Refusal != nil || run.Timed == nil && st.Timed == nil {
+		return nil
+	}
+	return run
+}
+
+// strangeTime says whether a statement takes the time of a shard that is not the transaction's clock, and where it runs.
+func (s *session) strangeTime(st *plan.Statement, src source) (shard int, is bool, refused *pgerr.Error) {
+	run := s.timedIn(st)
+	if run == nil {
+		return noShard, false, nil
 	}
 	if s.tx.view == nil {
 		s.tx.view = s.view
@@ -111,24 +120,30 @@ func (s *session) strangeTime(st *plan.Statement, src source) (shard int, is boo
 	s.noteClock()
 	if level := run.Route.Level; level < plan.Several || level == plan.AnyOwner {
 		if s.tx.clock == 0 || level == plan.AnyOwner { // its shard becomes the clock, or is not known yet
-			return noShard, s.tx.clock != 0
+			return noShard, s.tx.clock != 0, nil
 		}
 	}
-	shard, refused := s.place(st, src)
-	if refused != nil { // which is found again, and told
-		return noShard, false
+	shard, refused = s.place(st, src)
+	switch {
+	case refused == stepFailed: // the client has been told
+		return noShard, false, refused
+	case refused != nil:
+		return noShard, false, nil //nolint:nilerr // it is found again, and told
 	}
 	switch shard {
 	case severalShards:
-		return shard, true
+		return shard, true, nil
 	case composedShards: // in steps the moment is written where its words are
-		return shard, run.Timed != nil && run.Timed.Defaults
+		return shard, run.Timed != nil && run.Timed.Defaults, nil
 	case ownShard:
-		return shard, st.Command == plan.Execute && (st.Timed != nil || run.Timed.Defaults)
-	case noShard:
+		return shard, st.Command == plan.Execute && (st.Timed != nil || run.Timed.Defaults), nil
+	case noShard: // where the transaction is
 		shard = s.shardNow()
 	}
-	return shard, s.tx.clock != 0 && shard != noShard && shard != s.tx.clock
+	if shard == noShard {
+		return shard, s.isSpread(), nil
+	}
+	return shard, s.tx.clock != 0 && shard != s.tx.clock, nil
 }
 
 // takeMoment asks for the moment of the transaction. What the unit has so far is run first, if it has to do with that.
@@ -190,9 +205,9 @@ func (s *session) timed(st *statement, src source) (*statement, *pgerr.Error) {
 	s.appending = nil
 	for {
 		only := st.single()
-		switch how, rows := s.timingOf(only, src); how {
+		switch how, rows, refused := s.timingOf(only, src); how {
 		case asItIs:
-			return st, nil
+			return st, refused
 		case byRows:
 			return st, s.appendColumns(only)
 		case byText:

@@ -83,8 +83,11 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 	}
 	src := source{scan: &s.scan, text: text, planned: p}
 	s.appending = nil
-	switch how, rows := s.timingOf(st, src); how {
+	switch how, rows, refused := s.timingOf(st, src); how {
 	case asItIs:
+		if refused != nil {
+			return s.refuseQuery(refused)
+		}
 	case byText:
 		return s.runAtMoment(p, st, src, rows)
 	case byRows:

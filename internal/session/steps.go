@@ -14,8 +14,8 @@ func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error)
 	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.Composed || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
 		return true, nil
 	}
-	if how, _ := s.timingOf(st, src); how != asItIs {
-		return true, nil
+	if how, _, refused := s.timingOf(st, src); how != asItIs || refused != nil {
+		return refused == nil, refused
 	}
 	shard, refused := s.place(st, src)
 	if refused != nil || shard == noShard {

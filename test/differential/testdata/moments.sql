@@ -252,6 +252,22 @@ insert into mt (k, v) values (514, 'p'), (515, 'p'), (516, 'p')
 
 select count(distinct at), count(distinct seen), min(at) = min(seen) from mt where v = 'p'
 
+-- protocol: pipeline
+insert into mt (k, v) values (521, 'q')
+select count(*), bool_and(at = now()) from mt where v = 'q'
+insert into mt (k, v) values (522, 'q')
+select count(distinct at), bool_and(at = now()) from mt where v = 'q'
+insert into mt (k, v) select g, 'q' from generate_series(530, 540) g
+select count(distinct at), bool_and(at = now()) from mt where v = 'q'
+
+-- protocol: pipeline
+update mt set seen = now() where v = 'q'
+insert into mt (k, v) values (541, 'q'), (542, 'q')
+select 1 / 0
+update mt set seen = now() where v = 'q'
+
+select count(distinct at), count(distinct seen) from mt where v = 'q'
+
 -- Prepared statements.
 
 prepare p1 as update mt set seen = now() where k < 40
