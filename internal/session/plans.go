@@ -76,6 +76,8 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 
 // planNow is planFor without a look at what is held.
 func (s *session) planNow(text []byte) (*planned, *pgerr.Error) {
+	counted := s.countedAs
+	s.countedAs = nil // of this text alone, and not of those that it is run by
 	s.refreshContext()
 	if refused := s.seePath(); refused != nil {
 		return nil, refused
@@ -103,7 +105,7 @@ func (s *session) planNow(text []byte) (*planned, *pgerr.Error) {
 		p, _ = s.server.planner.cache.GetIfPresent(shapedKey(string(s.key), p.shaping, s.scan.Literals, text))
 	}
 	if p == nil {
-		if p, refused = s.makePlan(string(text)); refused != nil {
+		if p, refused = s.makePlan(string(text), counted); refused != nil {
 			return nil, refused
 		}
 	}
@@ -136,8 +138,8 @@ var tablesChanged = pgerr.New(pgerr.SerializationFailure, "tables were declared 
 var unreadablePlan = &planned{unreadable: true, plan: &plan.Plan{}, stats: new(observe.Statement)}
 
 // makePlan plans a text that nobody ran yet. One that is long because of its literals is planned with short ones: a plan does
-// not depend on what they say.
-func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
+// not depend on what they say. Counted are the statistics of what it stands for; nil: of itself.
+func (s *session) makePlan(text string, counted *observe.Statement) (*planned, *pgerr.Error) {
 	literals, long := s.scan.Literals, len(text) > facts.MaxText
 	if long {
 		short := s.shorten(text)
@@ -181,7 +183,7 @@ func (s *session) makePlan(text string) (*planned, *pgerr.Error) {
 	p.plan.MarkPlain()
 	key := string(s.key)
 	normalized := key[:len(s.scan.Text)]
-	if p.stats = s.countedAs; p.stats == nil {
+	if p.stats = counted; p.stats == nil {
 		p.stats = s.server.planner.stats.Entry(sqltext.Fingerprint(s.scan.Text), func() string { return readable(normalized) })
 	}
 	if !p.plan.Uncacheable && len(text) <= maxPlannedText && s.tx.defined == "" {
