@@ -163,6 +163,7 @@ SELECT json_build_object(
 				UNION SELECT f.adrelid FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = w.oid
 			) AS served JOIN pg_class c ON c.oid = served.refobjid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE w.relkind = 'S'),
 		'RowSecurity', w.relrowsecurity,
+		'ColumnRights', EXISTS (SELECT FROM pg_attribute x WHERE x.attrelid = w.oid AND x.attacl IS NOT NULL),
 		'View', CASE WHEN w.relkind = 'v' AND w.oid >= 16384 THEN json_build_object('SQL', rtrim(pg_get_viewdef(w.oid), '; '), 'Owner', pg_get_userbyid(w.relowner),
 			'Invoker', coalesce((SELECT option_value::boolean FROM pg_options_to_table(w.reloptions) WHERE option_name = 'security_invoker'), false)) END,
 		'Reaches', (SELECT tables FROM reached WHERE root = w.place AND reads), 'Opaque', (SELECT name FROM opaque WHERE root = w.place AND reads),
@@ -189,10 +190,9 @@ SELECT json_build_object(
 					WHERE e.classid = 'pg_attrdef'::regclass AND e.objid = d.oid AND e.refclassid = 'pg_class'::regclass AND q.relkind = 'S') END,
 			'Counts', a.attgenerated = '' AND (a.attidentity <> '' OR coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END, '') ~ 'nextval'
 				OR EXISTS (SELECT FROM pg_depend e WHERE e.classid = 'pg_attrdef'::regclass AND e.objid = d.oid AND e.refclassid = 'pg_proc'::regclass)),
-			'Timed', CASE WHEN a.attgenerated = '' AND coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN t.typdefault END)
+			'Timed', CASE WHEN a.attgenerated = '' AND coalesce(pg_get_expr(d.adbin, d.adrelid), CASE WHEN t.typtype = 'd' THEN pg_get_expr(t.typdefaultbin, 0) END)
 				~ $timed$\m(now|transaction_timestamp)\(\)|\m(CURRENT_(DATE|TIME|TIMESTAMP)|LOCALTIME|LOCALTIMESTAMP)\M$timed$
-				AND NOT EXISTS (SELECT FROM pg_attribute x WHERE x.attrelid = a.attrelid AND x.attacl IS NOT NULL)
-				THEN coalesce(pg_get_expr(d.adbin, d.adrelid), t.typdefault) END,
+				THEN coalesce(pg_get_expr(d.adbin, d.adrelid), pg_get_expr(t.typdefaultbin, 0)) END,
 			'RandomUUID', a.attgenerated = '' AND a.atttypid = 'uuid'::regtype AND coalesce(pg_get_expr(d.adbin, d.adrelid), '') = 'gen_random_uuid()',
 			'Generated', a.attgenerated <> '', 'IdentityAlways', a.attidentity = 'a',
 			'Nondeterministic', NOT coalesce(l.collisdeterministic, true)) ORDER BY a.attnum)

@@ -23,6 +23,29 @@ type Stored struct {
 // Default is what a column becomes of which nobody says what it becomes.
 type Default struct{ Column, SQL string }
 
+// ErrWidth says that an INSERT does not tell how many columns its query gives.
+var ErrWidth = errors.New("how many columns the query gives is not known")
+
+// InsertedQuery is the query of an INSERT.
+func InsertedQuery(sql string) (string, error) {
+	tree, err := pgquery.Parse(sql)
+	if err != nil {
+		return "", fmt.Errorf("read the statement: %w", err)
+	}
+	if len(tree.Stmts) != 1 {
+		return "", ErrForm
+	}
+	insert := queryIn(tree.Stmts[0].Stmt).GetInsertStmt()
+	query := insert.GetSelectStmt().GetSelectStmt()
+	if query == nil || insert.WithClause != nil && query.WithClause != nil {
+		return "", ErrForm
+	}
+	if insert.WithClause != nil {
+		query.WithClause = insert.WithClause
+	}
+	return writeSQL(asNode(query))
+}
+
 // AtMoment writes a statement such that one moment stands wherever the current time stood: in its words, and in the defaults of columns, which are
 // written out. Only Text, Literals, First and Builtin of the query are looked at. ByLiteral: what is written is right for this text alone.
 func AtMoment(q Query, stored []Stored) (t Text, byLiteral bool, err error) {
@@ -198,7 +221,9 @@ func (t *Stored) given(n *pgquery.InsertStmt, query *pgquery.SelectStmt) ([]stri
 	switch {
 	case len(given) > 0 || query == nil:
 		return given, nil
-	case t.Values < 0 || t.Values > len(t.Columns):
+	case t.Values < 0:
+		return nil, ErrWidth
+	case t.Values > len(t.Columns):
 		return nil, ErrForm
 	}
 	return slices.Clone(t.Columns[:t.Values]), nil
@@ -228,7 +253,8 @@ func addOutputs(query *pgquery.SelectStmt, values []*pgquery.Node) error {
 	if len(values) == 0 {
 		return nil
 	}
-	if query.Larg != nil || len(query.DistinctClause) > 0 {
+	isOn := len(query.DistinctClause) > 0 && query.DistinctClause[0].GetNode() != nil // which looks at other values
+	if query.Larg != nil && !query.All || len(query.DistinctClause) > 0 && !isOn {
 		for _, value := range values {
 			if !isSameForAll(value) {
 				return ErrForm
@@ -254,13 +280,19 @@ func addOutputs(query *pgquery.SelectStmt, values []*pgquery.Node) error {
 	return nil
 }
 
+// IsSameForAll says whether a default calls nothing but what is surely the same throughout a statement.
+func IsSameForAll(sql string) bool {
+	value, err := (&Stored{Defaults: []Default{{SQL: sql}}}).expression("")
+	return err == nil && isSameForAll(value)
+}
+
 // isSameForAll says whether an expression calls nothing but what is surely the same throughout a statement.
 func isSameForAll(value *pgquery.Node) bool {
 	same := true
 	each(value, func(m proto.Message) bool {
 		if call, is := m.(*pgquery.FuncCall); is {
-			_, name := qualified(call.Funcname)
-			same = same && (momentFunctions[name] || ofTimes[name])
+			schema, name := qualified(call.Funcname)
+			same = same && schema == "pg_catalog" && (momentFunctions[name] || ofTimes[name]) || name == parentheses
 		}
 		return same
 	})
@@ -268,14 +300,20 @@ func isSameForAll(value *pgquery.Node) bool {
 }
 
 // ofTimes are functions of PostgreSQL's that compute a time from another one.
-var ofTimes = map[string]bool{"timezone": true, "date_trunc": true, "date_part": true, "extract": true, "to_char": true, "make_interval": true, parentheses: true}
+var ofTimes = map[string]bool{
+	"timezone": true, "date_trunc": true, "date_part": true, "date_bin": true, "extract": true, "to_char": true, "make_interval": true, "age": true, "justify_interval": true, "tstzrange": true,
+	"tsrange": true, "daterange": true, "to_jsonb": true, "to_json": true, "jsonb_build_object": true, "json_build_object": true, "concat": true, "md5": true, "lower": true, "upper": true, "floor": true, "round": true, parentheses: true,
+}
 
 // assign puts defaults in the place of the words DEFAULT in assignments.
 func (t *Stored) assign(targets []*pgquery.Node) error {
-	for _, n := range targets {
+	for i, n := range targets {
 		target := n.GetResTarget()
-		if ref := target.GetVal().GetMultiAssignRef(); ref != nil && hasDefault(ref.Source) {
-			return ErrForm
+		if ref := target.GetVal().GetMultiAssignRef(); ref != nil {
+			if err := t.assignTogether(targets, i); err != nil {
+				return err
+			}
+			continue
 		}
 		if target.GetVal().GetSetToDefault() == nil {
 			continue
@@ -291,14 +329,24 @@ func (t *Stored) assign(targets []*pgquery.Node) error {
 	return nil
 }
 
-func hasDefault(n *pgquery.Node) bool {
-	found := false
-	each(n, func(m proto.Message) bool {
-		_, is := m.(*pgquery.SetToDefault)
-		found = found || is
-		return !found
-	})
-	return found
+// assignTogether is assign for one of several columns that are set together: each of them has all values.
+func (t *Stored) assignTogether(targets []*pgquery.Node, at int) error {
+	ref := targets[at].GetResTarget().GetVal().GetMultiAssignRef()
+	values := ref.Source.GetRowExpr().GetArgs()
+	first := at - int(ref.Colno) + 1
+	for i, value := range values {
+		if value.GetSetToDefault() == nil || first < 0 || first+i >= len(targets) {
+			continue
+		}
+		by, err := t.expression(targets[first+i].GetResTarget().GetName())
+		if err != nil {
+			return err
+		}
+		if by != nil {
+			values[i] = by
+		}
+	}
+	return nil
 }
 
 // merge writes out the defaults of a MERGE.

@@ -56,6 +56,7 @@ func TestStatementsAreWrittenAtAMoment(t *testing.T) {
 			"merge into t using u on t.k = u.k when matched then update set at = default when not matched then insert (k, due) values (u.k, default)", -1,
 			"MERGE INTO t USING u ON t.k = u.k WHEN MATCHED THEN UPDATE SET at = " + at + " WHEN NOT MATCHED THEN INSERT (k, due, at) VALUES (u.k, " + due + ", " + at + ")",
 		},
+		{"update t set (at, v) = (default, 'x'), due = default", -1, "UPDATE t SET (at, v) = (" + at + ", L'x'), due = " + due},
 		{"explain update t set v = now()::text", -1, "EXPLAIN UPDATE t SET v = " + at + "::text"},
 		{"declare c cursor for select now()", -1, "DECLARE c CURSOR FOR SELECT " + at + " AS now"},
 		{"execute p (now(), 1)", -1, "EXECUTE p(" + at + ", L1)"},
@@ -75,13 +76,17 @@ func TestATextAtAMomentMayBeRightForItsLiteralsAlone(t *testing.T) {
 }
 
 func TestWhatCannotBeWrittenAtAMoment(t *testing.T) {
-	for _, sql := range []string{
-		"insert into t select * from u", // how many columns that are is not known
-		"update t set (at, v) = (default, 'x')",
-		"insert into t (k, at[1]) values (1, 2)",
+	for sql, want := range map[string]error{
+		"insert into t select * from u":          compose.ErrWidth,
+		"insert into t (k, at[1]) values (1, 2)": compose.ErrForm,
 	} {
-		if got, _, err := atMoment(t, sql, -1); !errors.Is(err, compose.ErrForm) {
+		if got, _, err := atMoment(t, sql, -1); !errors.Is(err, want) {
 			t.Errorf("%s: %s, %v", sql, got, err)
+		}
+	}
+	for sql, want := range map[string]bool{"now()": true, "(now() + ('1 day'::interval * random()))": false, "timezone('utc'::text, now())": true, "public.timezone('utc'::text, now())": false} {
+		if compose.IsSameForAll(sql) != want {
+			t.Errorf("%s is the same for all: %v", sql, !want)
 		}
 	}
 }

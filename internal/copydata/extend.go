@@ -3,7 +3,7 @@ package copydata
 import "encoding/binary"
 
 // Extend appends a row to dst with more values behind its last, as the server expects them if more columns are named behind those of the data. Each
-// value is in the form of the data's kind, not written as such yet. A row that has too few values stays as it is: the server says which is missing.
+// value is in the form of the data's kind, not written as such yet; nil is NULL. A row that has too few values stays as it is: the server says which is missing.
 func (f *Format) Extend(dst, row []byte, values [][]byte) []byte {
 	if f.kind == Binary {
 		return f.extendBinary(dst, row, values)
@@ -39,7 +39,11 @@ func (f *Format) extendBinary(dst, row []byte, values [][]byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, uint16(f.columns+len(values)))
 	dst = append(dst, row[size:]...)
 	for _, value := range values {
-		dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
+		size := uint32(len(value))
+		if value == nil {
+			size = ^uint32(0)
+		}
+		dst = append(binary.BigEndian.AppendUint32(dst, size), value...)
 	}
 	return dst
 }
@@ -62,8 +66,16 @@ func (f *Format) count(line []byte) int {
 	return count
 }
 
-// appendValue writes a value that has no line break in it.
+// Writes says whether a value can be written so that it is read as that value. In text, what the data has for NULL is NULL, however it is written.
+func (f *Format) Writes(value []byte) bool {
+	return value == nil || f.kind != Text || string(value) != f.null && (!f.hasDefault || string(value) != f.defaultMark)
+}
+
+// appendValue writes a value.
 func (f *Format) appendValue(dst, value []byte) []byte {
+	if value == nil {
+		return append(dst, f.null...)
+	}
 	if f.kind == CSV {
 		dst = append(dst, f.quote)
 		for _, c := range value {
@@ -75,10 +87,16 @@ func (f *Format) appendValue(dst, value []byte) []byte {
 		return append(dst, f.quote)
 	}
 	for _, c := range value {
-		if c == f.delimiter || c == '\\' {
-			dst = append(dst, '\\')
+		switch c {
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		case f.delimiter, '\\':
+			dst = append(dst, '\\', c)
+		default:
+			dst = append(dst, c)
 		}
-		dst = append(dst, c)
 	}
 	return dst
 }

@@ -52,3 +52,16 @@ func TestBinaryRowsAreExtended(t *testing.T) {
 		t.Errorf("%q, want %q", got, short)
 	}
 }
+
+func TestValuesAreWrittenAsTheyAreRead(t *testing.T) {
+	f, err := NewFormat([]Option{{Name: "null", Value: "none"}}, []string{"k"}, "UTF8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(f.AppendValues(nil, [][]byte{nil, []byte("a\nb\\c\r")})), "\tnone\ta\\nb\\\\c\\r"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if f.Writes([]byte("none")) || !f.Writes([]byte("some")) || !f.Writes(nil) {
+		t.Error("a value that is written like NULL cannot be written, and no other")
+	}
+}

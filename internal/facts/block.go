@@ -53,6 +53,8 @@ type Block struct {
 	// VALUES of the whole text begins it, from 0; -1 if it could not be found.
 	Inserted *Block
 	ValuesAt int
+	// Overrides: an INSERT OVERRIDING values of identity columns.
+	Overrides bool
 	// Conflict is what ON CONFLICT does.
 	Conflict Conflict
 	// Merged is set for MERGE.

@@ -39,8 +39,10 @@ type Statement struct {
 	Locks bool
 	// Moments: it uses CURRENT_TIMESTAMP, CURRENT_USER or another word for something that is asked of the server.
 	Moments bool
-	// Clock: one of these words is for the current time.
-	Clock bool
+	// Clocks is how many of these words are for the current time. TimeNames: one of them, or a call of now or its like, stands in an output without a name, or where
+	// a table stands, so that something else in its place might be called otherwise.
+	Clocks    int
+	TimeNames bool
 	// Physical: it uses a name that tables have as a system column, such as ctid.
 	Physical bool
 	// Placed: one of them is used for more than the name of the relation that a row is in, tableoid::regclass::text, so that every server

@@ -194,6 +194,7 @@ func (w *walker) insert(i *pgquery.InsertStmt, role Role) *Block {
 		b.Target = w.target(i.Relation, role)
 		b.Columns, b.ValuesAt = columnsOf(i.Cols), -1
 		b.Parts = slices.ContainsFunc(i.Cols, hasParts)
+		b.Overrides = i.Override == pgquery.OverridingKind_OVERRIDING_USER_VALUE || i.Override == pgquery.OverridingKind_OVERRIDING_SYSTEM_VALUE
 		if s := i.SelectStmt.GetSelectStmt(); s != nil {
 			b.Inserted = w.nested(func() *Block { return w.selection(s, Nested, false) })
 			w.skipped[s] = true

@@ -23,6 +23,8 @@ type walker struct {
 	// windows are the named ones of the query; calling are the calls, as indexes, in whose arguments the walk is.
 	windows []*pgquery.Node
 	calling []int
+	// naming: what is walked may give something its name.
+	naming bool
 	// role is what a relation is that nobody gave a role; roles are those that somebody did.
 	role  Role
 	roles map[*pgquery.RangeVar]Role
@@ -193,11 +195,16 @@ func (w *walker) visit(message proto.Message) {
 	case *pgquery.Constraint:
 		w.roles[m.Pktable] = Referenced
 		w.fields(m.ProtoReflect())
+	case *pgquery.ResTarget:
+		w.inNames(m.Name == "", m.ProtoReflect())
 	case *pgquery.FuncCall:
+		if name := lastName(m.Funcname); w.naming && (name == "now" || name == "transaction_timestamp") {
+			w.out.TimeNames = true
+		}
 		w.inCall(w.call(m), m.ProtoReflect())
 	case *pgquery.RangeFunction:
 		w.rangeFunction(m)
-		w.fields(m.ProtoReflect())
+		w.inNames(true, m.ProtoReflect())
 	case *pgquery.ColumnRef:
 		w.column(m)
 	case *pgquery.A_Indirection:
@@ -216,7 +223,10 @@ func (w *walker) visit(message proto.Message) {
 		w.fields(m.ProtoReflect())
 	case *pgquery.SQLValueFunction:
 		w.out.Moments = true
-		w.out.Clock = w.out.Clock || tellsTime(m.Op)
+		if tellsTime(m.Op) {
+			w.out.Clocks++
+			w.out.TimeNames = w.out.TimeNames || w.naming
+		}
 		w.fields(m.ProtoReflect())
 	case *pgquery.TypeName:
 		w.typeName(m)
@@ -243,6 +253,14 @@ func (w *walker) visit(message proto.Message) {
 		w.word(message)
 		w.fields(m.ProtoReflect())
 	}
+}
+
+// inNames is fields for what may give something its name.
+func (w *walker) inNames(names bool, m protoreflect.Message) {
+	before := w.naming
+	w.naming = w.naming || names
+	w.fields(m)
+	w.naming = before
 }
 
 // fields walks everything that is in a message, in the grammar's order.
@@ -528,4 +546,12 @@ func tellsTime(word pgquery.SQLValueFunctionOp) bool {
 	default:
 		return false
 	}
+}
+
+// lastName is the last of several names with dots between them.
+func lastName(names []*pgquery.Node) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[len(names)-1].GetString_().GetSval()
 }

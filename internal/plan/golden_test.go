@@ -184,14 +184,22 @@ func describeComposition(c *compose.Composition) []string {
 // describeTimed says where a statement has the current time.
 func describeTimed(t *plan.Timed) string {
 	var where []string
-	if t.Words {
-		where = append(where, "in words")
+	if t.Words > 0 {
+		where = append(where, fmt.Sprintf("in %d words", t.Words))
 	}
-	if t.Defaults && (t.Others || len(t.Appended) == 0) {
+	if t.Defaults && len(t.Appended)+len(t.Defaulted) == 0 {
 		where = append(where, "in defaults")
 	}
 	for _, c := range t.Appended {
 		where = append(where, "for column "+c.Name+" behind the rows")
+	}
+	for at := range 10 {
+		if c, is := t.Defaulted[at]; is {
+			where = append(where, "for DEFAULT of "+c.Name)
+		}
+	}
+	if !t.Edits {
+		where = append(where, "by another text")
 	}
 	return strings.Join(where, ", ")
 }

@@ -80,6 +80,8 @@ type Relation struct {
 	ReadsRun string
 	// RowSecurity: policies say which of its rows a role sees.
 	RowSecurity bool
+	// ColumnRights: somebody has rights to single columns of it.
+	ColumnRights bool
 	// View is what a view shows; nil if it is none, or PostgreSQL's own.
 	View *View
 	// VaryingTrigger is a function that a trigger of users' runs, and that need not do the same everywhere; empty if there is none.
@@ -115,7 +117,7 @@ type Column struct {
 	// Sequence is the one whose next number is its default, as SQL writes it; empty if its default is anything else, or no other value is taken.
 	Sequence string
 	// Timed is its default, if that is computed from the current time, as SQL for who has no other schema than pg_catalog in the search path; empty
-	// for any other, and if somebody has rights to some columns of the table, who must not be asked for one to this.
+	// for any other.
 	Timed string
 	// RandomUUID: its default is a random UUID.
 	RandomUUID bool

@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/cleavedb/cleave/internal/compose"
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
 )
@@ -53,12 +54,21 @@ func (v *survey) copiedTypes(r *resolved) []uint32 {
 func (v *survey) loadOf(r *resolved) *Load {
 	load := &Load{Relation: r.relation.Name, Columns: v.copiedColumns(r), Options: loadOptions(v.s)}
 	for i := range r.relation.Columns {
-		c := &r.relation.Columns[i]
-		if v.s.Options.From && c.Timed != "" && !slices.Contains(load.Columns, c.Name) {
+		if c := &r.relation.Columns[i]; v.s.Options.From && !slices.Contains(load.Columns, c.Name) && v.addsTo(r, c) {
 			load.Timed = append(load.Timed, timedColumn(c))
 		}
 	}
 	return load
+}
+
+// addsTo says whether the router can add a column to the rows of a COPY: its value is one for all of them, and of a type that is written in one way whatever is set.
+func (v *survey) addsTo(r *resolved, c *Column) bool {
+	switch c.TypeOID {
+	case oidDate, oidTime, oidTimestamp, oidTimestamptz, oidTimetz, oidText:
+		return c.Timed != "" && !r.relation.ColumnRights && !isForeign(c.Timed) && (!v.p.ForeignEncoding || !isForeign(c.Name)) && compose.IsSameForAll(c.Timed)
+	default:
+		return false
+	}
 }
 
 // loadOptions are those of a COPY.
@@ -120,7 +130,7 @@ func (v *survey) loadSharded(r *resolved) {
 func (v *survey) loadReference(r *resolved) {
 	load := v.loadOf(r)
 	for _, c := range r.relation.Columns {
-		if c.DefaultVaries && c.Timed == "" && !slices.Contains(load.Columns, c.Name) {
+		if c.DefaultVaries && !slices.Contains(load.Columns, c.Name) && !slices.ContainsFunc(load.Timed, func(t TimedColumn) bool { return t.Name == c.Name }) {
 			v.out.refuse("reference-write-volatile", pgerr.New(pgerr.FeatureNotSupported, "a default that is computed is not supported in a write to a reference table").
 				WithDetail("Column %q of %s is not in the data, and every shard would compute its own value.", c.Name, r.title()).WithHint("Give the column a value."))
 			return

@@ -186,7 +186,7 @@ func (p *planner) statement(s *facts.Statement) Statement {
 	if out.Refusal != nil {
 		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule, Missing: out.Missing}
 	}
-	out.Timed = p.timed(s)
+	out.Timed = p.timed(s, &out)
 	out.Uses = p.uses(s, nil)
 	if behind != nil {
 		out.Uses = p.usesUnfolded(behind, out.Uses)

@@ -19,6 +19,8 @@ const (
 	oidUUID        = 2950
 	oidDate        = 1082
 	oidTimestamptz = 1184
+	oidTime        = 1083
+	oidTimetz      = 1266
 	oidTimestamp   = 1114
 	oidBytea       = 17
 	oidNumeric     = 1700

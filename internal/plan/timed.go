@@ -3,7 +3,9 @@ package plan
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/cleavedb/cleave/internal/compose"
 	"github.com/cleavedb/cleave/internal/facts"
@@ -13,73 +15,129 @@ import (
 // Timed is what a statement has to do with the current time. Every shard has a clock of its own and begins its part of a transaction at another
 // moment, so where several are concerned the moment is written into the text before they see it.
 type Timed struct {
-	// Words: the current time is named in the text. Defaults: it leaves columns to defaults that are computed from the current time.
-	Words, Defaults bool
-	// Appended are those columns of an INSERT of rows that its list of columns does not name, all of them as far as there are such; the rows are those
-	// behind the VALUES of number ValuesAt in the text. Others: the word DEFAULT stands for more of them, or other tables have some.
-	Appended []TimedColumn
-	ValuesAt int
-	Others   bool
+	// Words is how often the current time is named in the text. Defaults: it leaves columns to defaults that are computed from the current time.
+	Words    int
+	Defaults bool
+	// Edits: nothing but these words, and columns of an INSERT of rows, has to be replaced or added, and nothing is called otherwise then.
+	Edits bool
+	// Appended are columns that the list of columns of such an INSERT does not name; Defaulted are those for which the word DEFAULT may stand, by their places in a
+	// row, from 0. The rows are those behind the VALUES of number ValuesAt in the text.
+	Appended  []TimedColumn
+	Defaulted map[int]TimedColumn
+	ValuesAt  int
+	// Foreign: names or defaults have other characters than ASCII, which the client's encoding may have other bytes for.
+	Foreign bool
 
-	builtin     func(schema, name string) bool
-	whole, rest template
-}
-
-// template is a text with places for literals and the moment.
-type template struct {
-	stored []compose.Stored
-	make   func() (compose.Text, error)
+	stored   []compose.Stored
+	builtin  func(schema, name string) bool
+	template func() (compose.Text, error)
 }
 
 // errByLiteral says that a template is right for one text alone.
 var errByLiteral = errors.New("the text depends on its literals")
 
 // timed finds out whether the statement that a text consists of has to do with the current time; nil if it does not.
-func (p *planner) timed(s *facts.Statement) *Timed {
-	t, query := &Timed{}, s
+func (p *planner) timed(s *facts.Statement, out *Statement) *Timed {
+	t, query, names := &Timed{}, s, false
 	builtin := map[facts.Name]bool{}
 	for inner := s; inner != nil; inner = inner.Inner {
 		query = inner
-		t.Words = t.Words || inner.Clock
+		t.Words += inner.Clocks
+		names = names || inner.TimeNames
 		for _, c := range inner.Calls {
 			if momentFunctions[c.Name] && len(c.Arguments) == 0 && p.isSystem(c) {
-				t.Words, builtin[facts.Name{Schema: c.Schema, Name: c.Name}] = true, true
+				t.Words++
+				builtin[facts.Name{Schema: c.Schema, Name: c.Name}] = true
 			}
 		}
 	}
 	switch s.Kind {
-	case "SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "ExplainStmt", "DeclareCursorStmt", "CopyStmt", "ExecuteStmt":
+	case "SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "ExplainStmt", "DeclareCursorStmt", "ExecuteStmt":
+	case "CopyStmt":
+		if s.Options.From && out.Load == nil { // its rows get the defaults of where it runs
+			return nil
+		}
 	default: // what it defines is computed later
 		return nil
 	}
 	if query.Kind == "CreateTableAsStmt" {
 		return nil
 	}
-	t.whole.stored = p.timedDefaults(query)
-	if t.Defaults = len(t.whole.stored) > 0; !t.Words && !t.Defaults {
+	t.stored = p.timedDefaults(query)
+	if t.Defaults = len(t.stored) > 0; t.Words == 0 && !t.Defaults {
 		return nil
 	}
+	t.Foreign = p.ForeignEncoding && slices.ContainsFunc(t.stored, func(table compose.Stored) bool {
+		return slices.ContainsFunc(table.Columns, isForeign) || slices.ContainsFunc(table.Defaults, func(d compose.Default) bool { return isForeign(d.SQL) })
+	})
 	t.builtin = func(schema, name string) bool {
 		return schema == "pg_catalog" || builtin[facts.Name{Schema: schema, Name: name}]
 	}
-	p.append(t, s)
-	t.Others = len(t.rest.stored) > 0
+	t.Edits = !names && (!t.Defaults || p.inRows(t, s))
 	text, literals := p.text, slices.Clone(p.Literals)
-	for _, template := range []*template{&t.whole, &t.rest} {
-		template.make = sync.OnceValues(func() (compose.Text, error) {
-			made, byLiteral, err := compose.AtMoment(compose.Query{Text: text, Literals: literals, Builtin: t.builtin}, template.stored)
-			if err == nil && byLiteral {
-				err = errByLiteral
-			}
-			return made, err
-		})
-	}
+	t.template = sync.OnceValues(func() (compose.Text, error) {
+		made, byLiteral, err := compose.AtMoment(compose.Query{Text: text, Literals: literals, Builtin: t.builtin}, t.stored)
+		if err == nil && byLiteral {
+			err = errByLiteral
+		}
+		return made, err
+	})
 	return t
+}
+
+// isForeign says whether a text has other characters than those of ASCII.
+func isForeign(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return r >= utf8.RuneSelf })
+}
+
+// inRows finds columns that can be written behind those that an INSERT names, and their values behind those of each row, or in the place of the word DEFAULT; false if
+// there are others.
+func (p *planner) inRows(t *Timed, s *facts.Statement) bool {
+	q := s.Query
+	if s.Kind != "InsertStmt" || q == nil || q.Inserted == nil || len(q.Columns) == 0 || q.Parts || q.Overrides || q.ValuesAt < 0 || !isEven(q.Inserted, q.Columns) ||
+		q.Inserted.Sorted || q.Inserted.Limited || len(q.With)+len(q.Inserted.With) > 0 || len(t.stored) != 1 ||
+		slices.ContainsFunc(q.Assigned, func(a facts.Assignment) bool { return a.Value.Value.Kind == facts.Default }) {
+		return false
+	}
+	r := p.resolve(s.Tables[q.Target.Table])
+	t.Defaulted, t.ValuesAt = map[int]TimedColumn{}, q.ValuesAt
+	for _, d := range t.stored[0].Defaults {
+		c := *r.relation.column(d.Column)
+		c.Timed = d.SQL
+		if at := slices.Index(q.Columns, d.Column); at >= 0 {
+			t.Defaulted[at] = timedColumn(&c)
+		} else {
+			t.Appended = append(t.Appended, timedColumn(&c))
+		}
+	}
+	return true
+}
+
+// At is the text of such a statement with the moment, a literal, in the place of the current time, in the defaults of columns too. Values is how many values each row has that
+// a query gives an INSERT, if the text alone does not tell; below 0: it does.
+func (t *Timed) At(moment, text string, literals []sqltext.Literal, values int) (string, error) {
+	in := compose.Places{Moment: moment, Literal: func(n int) string { return text[literals[n].Start:literals[n].End] }}
+	if values >= 0 {
+		stored := slices.Clone(t.stored)
+		for i := range stored {
+			stored[i].Values = values
+		}
+		made, _, err := compose.AtMoment(compose.Query{Text: text, Builtin: t.builtin}, stored)
+		return made.Fill(in), err //nolint:wrapcheck // it is about the text alone
+	}
+	made, err := t.template()
+	if errors.Is(err, errByLiteral) {
+		made, _, err = compose.AtMoment(compose.Query{Text: text, Builtin: t.builtin}, t.stored)
+	}
+	if err != nil {
+		return "", err //nolint:wrapcheck // it is about the text alone
+	}
+	return made.Fill(in), nil
 }
 
 // tellsTime says whether a statement names the current time.
 func (p *planner) tellsTime(s *facts.Statement) bool {
-	return s.Clock || slices.ContainsFunc(s.Calls, func(c facts.Call) bool { return momentFunctions[c.Name] && len(c.Arguments) == 0 })
+	return s.Clocks > 0 || slices.ContainsFunc(s.Calls, func(c facts.Call) bool { return momentFunctions[c.Name] && len(c.Arguments) == 0 })
 }
 
 // decideTimed plans a query over views anew that would be run in parts, each with the time of its shard: in steps the views' queries are written out. If
@@ -98,49 +156,6 @@ func (p *planner) decideTimed(s *facts.Statement, u *unfolded, out *Statement) {
 	}
 }
 
-// append finds columns that can be written behind those that an INSERT names, and their values behind those of each row. The rest is what is left.
-func (p *planner) append(t *Timed, s *facts.Statement) {
-	t.rest.stored = t.whole.stored
-	q := s.Query
-	if s.Kind != "InsertStmt" || q == nil || q.Inserted == nil || len(q.Columns) == 0 || q.Parts || q.ValuesAt < 0 || !isEven(q.Inserted, q.Columns) ||
-		q.Inserted.Sorted || q.Inserted.Limited || len(q.With)+len(q.Inserted.With) > 0 || len(t.whole.stored) != 1 ||
-		slices.ContainsFunc(q.Assigned, func(a facts.Assignment) bool { return a.Value.Value.Kind == facts.Default }) {
-		return
-	}
-	left := t.whole.stored[0]
-	left.Defaults = slices.DeleteFunc(slices.Clone(left.Defaults), func(d compose.Default) bool { return !slices.Contains(q.Columns, d.Column) })
-	t.rest.stored = nil
-	if len(left.Defaults) > 0 {
-		t.rest.stored = []compose.Stored{left}
-	}
-	r := p.resolve(s.Tables[q.Target.Table])
-	for _, d := range t.whole.stored[0].Defaults {
-		if c := *r.relation.column(d.Column); !slices.Contains(q.Columns, d.Column) {
-			c.Timed = d.SQL
-			t.Appended = append(t.Appended, timedColumn(&c))
-		}
-	}
-	t.ValuesAt = q.ValuesAt
-}
-
-// At is the text of such a statement with the moment, a literal, in the place of the current time, in the defaults of columns too, but for those that are
-// appended in another way.
-func (t *Timed) At(moment, text string, literals []sqltext.Literal, appended bool) (string, error) {
-	in := compose.Places{Moment: moment, Literal: func(n int) string { return text[literals[n].Start:literals[n].End] }}
-	template := &t.whole
-	if appended {
-		template = &t.rest
-	}
-	made, err := template.make()
-	if errors.Is(err, errByLiteral) {
-		made, _, err = compose.AtMoment(compose.Query{Text: text, Builtin: t.builtin}, template.stored)
-	}
-	if err != nil {
-		return "", err //nolint:wrapcheck // it is about the text alone
-	}
-	return made.Fill(in), nil
-}
-
 // timedDefaults are the tables that a statement writes to and of which it leaves columns to such defaults.
 func (p *planner) timedDefaults(s *facts.Statement) []compose.Stored {
 	if s.Query == nil {
@@ -157,11 +172,10 @@ func (p *planner) timedDefaults(s *facts.Statement) []compose.Stored {
 			return true
 		}
 		t := compose.Stored{Schema: name.Schema, Name: name.Name, Values: -1}
-		defaults := p.defaultsOf(&r)
 		for _, c := range r.relation.Columns {
 			t.Columns = append(t.Columns, c.Name)
-			if of := defaults.column(c.Name); of != nil && of.Timed != "" && (of == r.relation.column(c.Name) || !c.HasDefault) && p.storesDefault(s, b, &r, c.Name) {
-				t.Defaults = append(t.Defaults, compose.Default{Column: c.Name, SQL: of.Timed})
+			if sql := p.timedDefault(&r, &c); sql != "" && p.storesDefault(s, b, &r, c.Name) {
+				t.Defaults = append(t.Defaults, compose.Default{Column: c.Name, SQL: sql})
 			}
 		}
 		if width, known := p.inserts(s, b); known {
@@ -175,19 +189,29 @@ func (p *planner) timedDefaults(s *facts.Statement) []compose.Stored {
 	return written
 }
 
-// defaultsOf is the relation that has the defaults of one that is written: the table behind a view, whose columns have the same names.
-func (p *planner) defaultsOf(r *resolved) *Relation {
-	if !r.isView() {
-		return r.relation
+// timedDefault is the default of a column that is computed from the current time, as SQL; empty for any other. A column of a view has that of the table's column which it shows, unless
+// it has one of its own. Where there are rights to single columns, nobody must be asked for the right to one that he does not name.
+func (p *planner) timedDefault(r *resolved, c *Column) string {
+	if r.relation.ColumnRights {
+		return ""
+	}
+	if !r.isView() || c.HasDefault {
+		return c.Timed
 	}
 	query, err := facts.Of(r.relation.View.SQL)
-	if err != nil || len(query) != 1 || len(query[0].Tables) != 1 {
-		return &Relation{}
+	if err != nil || len(query) != 1 || len(query[0].Tables) != 1 || query[0].Query == nil || len(query[0].Query.Output) != len(r.relation.Columns) {
+		return ""
 	}
-	if base := p.resolve(query[0].Tables[0]); base.relation != nil {
-		return base.relation
+	at := slices.IndexFunc(r.relation.Columns, func(other Column) bool { return other.Name == c.Name })
+	shown := query[0].Query.Output[at]
+	base := p.resolve(query[0].Tables[0])
+	if !shown.IsColumn() || base.relation == nil || base.relation.ColumnRights {
+		return ""
 	}
-	return &Relation{}
+	if of := base.relation.column(shown.Column[len(shown.Column)-1]); of != nil {
+		return of.Timed
+	}
+	return ""
 }
 
 // storesDefault says whether a query stores the default of a column, as far as that is known.

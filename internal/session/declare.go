@@ -280,12 +280,12 @@ type queryRun struct {
 // runQuery runs a query and hands on its rows.
 func (s *session) runQuery(q *queryRun) *pgerr.Error {
 	only, src := q.statement.single(), source{statement: q.statement, bind: q.bind}
-	how, _, refused := s.timingOf(only, src)
+	how, refused := s.timingOf(only, src)
 	if refused != nil {
 		return refused
 	}
 	if how != asItIs {
-		fixed, refused := s.statementAtMoment(q.statement, src, false)
+		fixed, refused := s.statementAtMoment(q.statement, src)
 		if refused != nil {
 			return refused
 		}
@@ -330,6 +330,7 @@ func (s *session) runQuery(q *queryRun) *pgerr.Error {
 		return refused
 	}
 	shards = s.present(shards)
+	s.momentEdits = nil // it is in the text
 	run := q.statement
 	if !only.Plain {
 		if run, refused = s.rewritten(run, only, src); refused != nil {

@@ -248,6 +248,12 @@ func (s *session) mayBeLocal(st *plan.Statement) bool {
 
 // bind makes a portal.
 func (s *session) bind(body []byte) *pgerr.Error {
+	refused := s.bindNow(body)
+	s.forgetMoment()
+	return refused
+}
+
+func (s *session) bindNow(body []byte) *pgerr.Error {
 	var err error
 	if s.bindMessage, err = wire.DecodeBind(body); err != nil {
 		return asError(err)
@@ -319,7 +325,7 @@ func (s *session) bind(body []byte) *pgerr.Error {
 		return s.bindSpread(only, src, op{kind: opBind, portal: m.Portal, data: m.Tail(), carried: carried, types: types})
 	}
 	run := st
-	if !only.Plain || s.appending != nil {
+	if !only.Plain || s.momentEdits != nil {
 		if run, refused = s.rewritten(st, only, src); refused != nil {
 			return refused
 		}

@@ -39,25 +39,23 @@ func (s *session) addTimed(columns []plan.TimedColumn, format *copydata.Format) 
 		if refused != nil {
 			return nil, refused
 		}
+		if !format.Writes(value) {
+			return nil, unwritable(&columns[i])
+		}
 		t.values = append(t.values, value)
 	}
 	t.tail = string(format.AppendValues(nil, t.values))
 	return t, nil
 }
 
-// sendFunctions write values of a type in binary form.
-var sendFunctions = map[uint32]string{
-	25: "textsend", 1042: "bpcharsend", 1043: "varcharsend", 1082: "date_send", 1083: "time_send", 1114: "timestamp_send", 1184: "timestamptz_send", 1266: "timetz_send",
-	20: "int8send", 21: "int2send", 23: "int4send", 700: "float4send", 701: "float8send", 1700: "numeric_send",
-}
+// sendFunctions write values of the types in binary form that columns can be added of.
+var sendFunctions = map[uint32]string{25: "textsend", 1082: "date_send", 1083: "time_send", 1114: "timestamp_send", 1184: "timestamptz_send", 1266: "timetz_send"}
 
-// timedValue lets the home shard compute a default, in the form that COPY's data is in.
+// timedValue lets the home shard compute a default, in the form that COPY's data is in; nil is NULL.
 func (s *session) timedValue(column *plan.TimedColumn, isBinary bool) ([]byte, *pgerr.Error) {
 	sql, err := column.At(s.tx.moment)
-	send := sendFunctions[column.TypeOID]
-	if err != nil || isBinary && send == "" {
-		return nil, pgerr.New(pgerr.FeatureNotSupported, "COPY without column %q is not supported over several shards", column.Name).
-			WithDetail("Its default is computed from the current time, and every shard has a clock of its own.").WithHint("Give the column a value.")
+	if err != nil {
+		return nil, unwritable(column)
 	}
 	ask := func(question func() (answer, error)) (answer, *pgerr.Error) { return s.askShard(s.home(), question) }
 	kind, refused := s.askWord(fmt.Sprintf("SELECT pg_catalog.format_type(%d, %d)", column.TypeOID, column.TypeMod), ask)
@@ -65,19 +63,22 @@ func (s *session) timedValue(column *plan.TimedColumn, isBinary bool) ([]byte, *
 		return nil, refused
 	}
 	value := "CAST(" + sql + " AS " + kind + ")"
-	if !isBinary { // as a text that is read in the same way whatever is set
-		text, refused := s.askWord("SELECT pg_catalog.to_json("+value+") OPERATOR(pg_catalog.#>>) '{}'", ask)
-		return []byte(text), refused
+	form := "pg_catalog.to_json(" + value + ") OPERATOR(pg_catalog.#>>) '{}'" // a text that is read in the same way whatever is set
+	if isBinary {
+		form = "pg_catalog.encode(pg_catalog." + sendFunctions[column.TypeOID] + "(" + value + "), 'hex')"
 	}
-	text, refused := s.askWord("SELECT pg_catalog.encode(pg_catalog."+send+"("+value+"), 'hex')", ask)
-	if refused != nil {
+	text, refused := s.askWord("SELECT coalesce('=' OPERATOR(pg_catalog.||) ("+form+"), '')", ask)
+	if refused != nil || text == "" {
 		return nil, refused
+	}
+	if text = text[1:]; !isBinary {
+		return []byte(text), nil
 	}
 	sent, err := hex.DecodeString(text)
 	if err != nil {
 		return nil, pgerr.New(pgerr.InternalError, "a shard's answer about a default could not be read").WithDetail("%s", err)
 	}
-	return sent, nil
+	return append([]byte{}, sent...), nil
 }
 
 // columnsOf is the edit that names the columns behind those that COPY lists.

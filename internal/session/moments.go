@@ -1,9 +1,12 @@
 package session
 
 import (
+	"errors"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/cleavedb/cleave/internal/compose"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/sqltext"
@@ -16,16 +19,19 @@ import (
 // noClock is the clock of a transaction whose moment is no shard's: it was asked for before the transaction was on any.
 const noClock = -1
 
-// noteClock makes the shard that the transaction is on its clock, if it has none.
+// manyClocks stands for several shards that the transaction began on at once: the first to begin is the clock, and nobody has asked yet which.
+const manyClocks = -2
+
+// noteClock makes the shard that the transaction is on its clock, if it has none. One that has begun on several at once has as many.
 func (s *session) noteClock() {
 	switch {
 	case s.tx.clock != 0:
 	case len(s.spreadTo) > 0:
-		s.tx.clock = s.spreadTo[0]
+		s.tx.clock = manyClocks
 	case s.inServerTransaction() && s.shardNow() != noShard:
 		s.tx.clock = s.shardNow()
 	case s.isSpread():
-		s.tx.clock = slices.Min(slices.Collect(maps.Keys(s.legs)))
+		s.tx.clock = manyClocks
 	}
 }
 
@@ -34,30 +40,59 @@ func (s *session) isOn(shard int) bool {
 	return s.legs[shard] != nil || s.backend != nil && s.backend.Shard() == shard
 }
 
+// momentSQL asks a server for its own.
+const momentSQL = "SELECT pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.now()), 'YYYY-MM-DD HH24:MI:SS.US')"
+
 // momentNow is when the transaction began, as a literal: one for all shards, since each has its own.
 func (s *session) momentNow() (string, *pgerr.Error) {
 	if s.tx.moment != "" {
 		return s.tx.moment, nil
 	}
-	const sql = "SELECT pg_catalog.to_char(pg_catalog.timezone('UTC', pg_catalog.now()), 'YYYY-MM-DD HH24:MI:SS.US')"
 	s.noteClock()
-	ask := s.askHere
-	if !s.isOn(s.tx.clock) {
+	var moment string
+	var refused *pgerr.Error
+	switch {
+	case s.isOn(s.tx.clock):
+		moment, refused = s.momentOn(s.tx.clock)
+	case s.tx.clock == manyClocks && s.isSpread():
+		moment, refused = s.earliestMoment()
+	default:
 		s.tx.clock = noClock
-		ask = func(question func() (answer, error)) (answer, *pgerr.Error) { return s.askShard(s.home(), question) }
-	} else {
-		defer s.asks()()
-		defer s.visitEnds(s.backend)
-		if s.visit(s.tx.clock); !s.mayAskInside() || s.backend.Shard() != s.tx.clock {
-			return "", pgerr.New(pgerr.InternalError, "the transaction's shard could not be asked when it began")
-		}
+		moment, refused = s.askWord(momentSQL, func(question func() (answer, error)) (answer, *pgerr.Error) { return s.askShard(s.home(), question) })
 	}
-	moment, refused := s.askWord(sql, ask)
 	if refused != nil {
 		return "", refused
 	}
 	s.tx.moment = "'" + moment + "+00'"
 	return s.tx.moment, nil
+}
+
+// momentOn is when the transaction began on a shard that it is on.
+func (s *session) momentOn(shard int) (string, *pgerr.Error) {
+	defer s.asks()()
+	defer s.visitEnds(s.backend)
+	if s.visit(shard); !s.mayAskInside() || s.backend.Shard() != shard {
+		return "", pgerr.New(pgerr.InternalError, "a shard of the transaction could not be asked when it began")
+	}
+	return s.askWord(momentSQL, s.askHere)
+}
+
+// earliestMoment is when the transaction began on the first of its shards: what is stored must not be later than the time of any shard that looks at it.
+func (s *session) earliestMoment() (earliest string, refused *pgerr.Error) {
+	shards := slices.Collect(maps.Keys(s.legs))
+	if s.backend != nil {
+		shards = append(shards, s.backend.Shard())
+	}
+	for _, shard := range shards {
+		moment, refused := s.momentOn(shard)
+		if refused != nil {
+			return "", refused
+		}
+		if earliest == "" || moment < earliest {
+			earliest = moment
+		}
+	}
+	return earliest, nil
 }
 
 // timing is how a statement is told the moment of the transaction.
@@ -66,30 +101,24 @@ type timing uint8
 const (
 	// asItIs: its shard's own time is that.
 	asItIs timing = iota
-	// byText: another text is sent, which the moment is written in. byRows: it is written behind the values of each row that is inserted.
+	// byText: another text is sent, which the moment is written in, and which is planned by itself. byEdits: it is written into the text when that is sent.
 	byText
-	byRows
+	byEdits
 )
 
-// timingOf says whether a statement must not be sent as it is, because a shard would take its own time for the transaction's. Rows: columns can be
-// left for later, when its rows are sent.
-func (s *session) timingOf(st *plan.Statement, src source) (how timing, rows bool, refused *pgerr.Error) {
-	if st.Timed == nil && st.Command != plan.Execute {
-		return asItIs, false, nil
-	}
-	fixed := s.atMoment || src.statement != nil && src.statement.elsewhere && st.Command != plan.Execute
-	if fixed && (st.Timed == nil || len(st.Timed.Appended) == 0) || st.Makes != nil {
-		return asItIs, false, nil
+// timingOf says whether a statement must not be sent as it is, because a shard would take its own time for the transaction's.
+func (s *session) timingOf(st *plan.Statement, src source) (timing, *pgerr.Error) {
+	if st.Timed == nil && st.Command != plan.Execute || st.Makes != nil || s.atMoment || src.statement != nil && src.statement.elsewhere && st.Command != plan.Execute {
+		return asItIs, nil
 	}
 	shard, is, refused := s.strangeTime(st, src)
-	if !is {
-		return asItIs, false, refused
+	switch {
+	case !is:
+		return asItIs, refused
+	case st.Command == plan.Pass && st.Timed.Edits && st.Route.Level != plan.Everywhere && len(st.Route.Numbers) == 0 && shard != composedShards && shard != ownShard:
+		return byEdits, nil
 	}
-	rows = st.Command == plan.Pass && len(st.Timed.Appended) > 0 && shard != composedShards && st.Route.Level != plan.Everywhere && len(st.Route.Numbers) == 0
-	if rows && (fixed || !st.Timed.Words && !st.Timed.Others) {
-		return byRows, true, nil
-	}
-	return byText, rows, nil
+	return byText, nil
 }
 
 // timedIn is the statement itself or what an EXECUTE runs, nil if neither has to do with the current time, or it is refused.
@@ -148,7 +177,7 @@ func (s *session) strangeTime(st *plan.Statement, src source) (shard int, is boo
 
 // takeMoment asks for the moment of the transaction. What the unit has so far is run first, if it has to do with that.
 func (s *session) takeMoment() *pgerr.Error {
-	if s.tx.moment == "" && s.tx.clock > 0 && (s.needsServer() || s.unsynced) {
+	if s.tx.moment == "" && s.tx.clock != 0 && s.tx.clock != noClock && (s.needsServer() || s.unsynced) {
 		if refused := s.goOn(); refused != nil {
 			return refused
 		}
@@ -158,16 +187,26 @@ func (s *session) takeMoment() *pgerr.Error {
 }
 
 // textAtMoment is a statement's text with the moment of the transaction written out.
-func (s *session) textAtMoment(st *plan.Statement, src source, rows bool) (string, *pgerr.Error) {
+func (s *session) textAtMoment(st *plan.Statement, src source) (string, *pgerr.Error) {
 	scan, text, refused := src.literals(s.standardConforming())
 	if refused != nil {
 		return "", refused
 	}
-	fixed, err := st.Timed.At(s.tx.moment, string(text), scan.Literals, rows)
+	if st.Timed.Foreign {
+		return "", errEncoding(s.encoding)
+	}
+	fixed, err := st.Timed.At(s.tx.moment, string(text), scan.Literals, -1)
+	if errors.Is(err, compose.ErrWidth) {
+		var width int
+		if width, refused = s.widthOf(string(text), src); refused != nil {
+			return "", refused
+		}
+		fixed, err = st.Timed.At(s.tx.moment, string(text), scan.Literals, width)
+	}
 	if err != nil {
 		return "", pgerr.New(pgerr.FeatureNotSupported, "this form of %s is not supported on several shards with the current time in it", st.Name).
 			WithDetail("Every shard has a clock of its own, and the time of the transaction could not be written into the statement or for the defaults of columns.").
-			WithHint("Name the columns that are inserted, or give the time as a parameter.")
+			WithHint("Give the time as a parameter, and values to columns whose defaults are computed from it.")
 	}
 	if hint, _ := s.hintIn(text); hint != "" {
 		fixed = "/*" + hintMark + " shard=" + hint + " */ " + fixed
@@ -175,8 +214,28 @@ func (s *session) textAtMoment(st *plan.Statement, src source, rows bool) (strin
 	return fixed, nil
 }
 
+// widthOf asks the home shard how many columns the query of an INSERT gives; below 0 if that cannot be told.
+func (s *session) widthOf(text string, src source) (int, *pgerr.Error) {
+	query, err := compose.InsertedQuery(text)
+	if err != nil {
+		return -1, nil //nolint:nilerr // it is refused for that
+	}
+	var oids []uint32
+	if src.statement != nil {
+		oids = src.statement.oids
+	}
+	a, refused := s.askShard(s.home(), func() (answer, error) { return s.askTypes(query, oids) })
+	switch {
+	case refused != nil:
+		return 0, refused
+	case a.failure != nil:
+		return 0, withoutPlace(a).failure.PGError()
+	}
+	return len(a.types), nil
+}
+
 // runAtMoment runs the only statement of a text with the moment of the transaction in it.
-func (s *session) runAtMoment(p *planned, st *plan.Statement, src source, rows bool) error {
+func (s *session) runAtMoment(p *planned, st *plan.Statement, src source) error {
 	var fixed string
 	refused := s.readAsWritten(p, st, src)
 	if refused == nil {
@@ -185,12 +244,10 @@ func (s *session) runAtMoment(p *planned, st *plan.Statement, src source, rows b
 	switch {
 	case refused != nil:
 	case st.Timed != nil:
-		fixed, refused = s.textAtMoment(st, src, rows)
+		fixed, refused = s.textAtMoment(st, src)
 	default:
-		var forget func()
-		if fixed, forget, refused = s.executeAtMoment(st, src); refused == nil {
-			defer forget()
-		}
+		fixed, refused = s.executeAtMoment(st, src)
+		defer s.forgetMoment()
 	}
 	if refused != nil {
 		return s.refuseQuery(refused)
@@ -202,21 +259,23 @@ func (s *session) runAtMoment(p *planned, st *plan.Statement, src source, rows b
 
 // timed is the statement that is run for a Bind: the client's, or one with the moment of the transaction in it.
 func (s *session) timed(st *statement, src source) (*statement, *pgerr.Error) {
-	s.appending = nil
+	s.momentEdits = nil
 	for {
 		only := st.single()
-		switch how, rows, refused := s.timingOf(only, src); how {
-		case asItIs:
-			return st, refused
-		case byRows:
-			return st, s.appendColumns(only)
-		case byText:
-			fixed, refused := s.statementAtMoment(st, src, rows)
-			if refused != nil {
-				return nil, refused
+		how, refused := s.timingOf(only, src)
+		if refused == nil && how == byEdits {
+			if how, refused = s.editMoment(only, src); how == byEdits {
+				return st, refused
 			}
-			st, src.statement = fixed, fixed // it may be an EXECUTE, and what it executes has the current time in it too
 		}
+		if refused != nil || how == asItIs {
+			return st, refused
+		}
+		fixed, refused := s.statementAtMoment(st, src)
+		if refused != nil {
+			return nil, refused
+		}
+		st, src.statement = fixed, fixed // it may be an EXECUTE, and what it executes has the current time in it too
 	}
 }
 
@@ -249,7 +308,7 @@ func (s *session) placedIn(refused *pgerr.Error) *pgerr.Error {
 }
 
 // statementAtMoment is a prepared statement as it is run with the moment of the transaction in it.
-func (s *session) statementAtMoment(st *statement, src source, rows bool) (*statement, *pgerr.Error) {
+func (s *session) statementAtMoment(st *statement, src source) (*statement, *pgerr.Error) {
 	only := st.single()
 	if st.sql == nil && only.Command == plan.Pass && only.Route.Level == plan.Several && s.tx.defined == "" { // or a server has read it
 		if _, refused := s.paramTypes(st); refused != nil {
@@ -262,9 +321,9 @@ func (s *session) statementAtMoment(st *statement, src source, rows bool) (*stat
 	var fixed string
 	var refused *pgerr.Error
 	if only.Timed != nil {
-		fixed, refused = s.textAtMoment(only, src, rows)
+		fixed, refused = s.textAtMoment(only, src)
 	} else {
-		fixed, _, refused = s.executeAtMoment(only, src)
+		fixed, refused = s.executeAtMoment(only, src)
 	}
 	if refused != nil {
 		return nil, refused
@@ -288,64 +347,109 @@ func (s *session) statementAtMoment(st *statement, src source, rows bool) (*stat
 const momentName = "cleave at a moment"
 
 // executeAtMoment is an EXECUTE of the same statement with the moment of the transaction in it.
-func (s *session) executeAtMoment(st *plan.Statement, src source) (text string, forget func(), refused *pgerr.Error) {
+func (s *session) executeAtMoment(st *plan.Statement, src source) (text string, refused *pgerr.Error) {
 	prepared := s.statements[st.Prepared.Name]
-	fixed, refused := s.textAtMoment(prepared.single(), source{statement: prepared}, false)
+	fixed, refused := s.textAtMoment(prepared.single(), source{statement: prepared})
 	if refused != nil {
-		return "", nil, refused
+		return "", refused
 	}
 	made := &statement{name: momentName, text: fixed, oids: prepared.oids, elsewhere: true}
-	if prepared.sql != nil {
-		s.preparedCount++
-		made.serverName = s.sqlName()
-		made.sql = &sqlPrepared{types: prepared.sql.types, source: "PREPARE " + made.serverName + " " + prepared.sql.types + " AS " + made.text}
+	if prepared.sql != nil { // on servers it is one of the protocol's, of which they keep so many
+		if made.oids, refused = s.typesOfPrepared(prepared); refused != nil {
+			return "", refused
+		}
 	}
 	s.noteReading(made)
-	s.statements[momentName] = made
+	s.statements[momentName], s.hasMomentName = made, true
 	edits := []edit{{start: st.Prepared.NameStart, end: st.Prepared.NameEnd, by: sqltext.QuoteIdentifier(momentName)}}
-	return string(applyEdits(src.wholeText(), edits)), func() { delete(s.statements, momentName) }, nil
+	return string(applyEdits(src.wholeText(), edits)), nil
 }
 
-// appended are columns that are written behind those that an INSERT names, and their values, which are the same for all rows.
-type appended struct {
-	valuesAt      int
-	names, values string
+// forgetMoment forgets what was made for one statement.
+func (s *session) forgetMoment() {
+	if s.momentEdits = nil; s.hasMomentName {
+		delete(s.statements, momentName)
+		s.hasMomentName = false
+	}
 }
 
-// appendColumns takes the moment, and has columns written behind those of the INSERT that is about to be routed.
-func (s *session) appendColumns(st *plan.Statement) *pgerr.Error {
+// momentEdits write the moment into the text of the statement that is routed when it is sent.
+type momentEdits struct {
+	edits []edit
+	// values are those of the columns that are written behind those which an INSERT names: the same for all rows.
+	values string
+}
+
+// editMoment takes the moment, and finds the places in the text of a statement where it has to be written. If these cannot be told, the text has to be written anew.
+func (s *session) editMoment(st *plan.Statement, src source) (timing, *pgerr.Error) {
+	t := st.Timed
+	if t.Foreign {
+		return byEdits, errEncoding(s.encoding)
+	}
 	if refused := s.takeMoment(); refused != nil {
-		return refused
+		return byEdits, refused
 	}
-	a := &appended{valuesAt: st.Timed.ValuesAt}
-	for i := range st.Timed.Appended {
-		column := &st.Timed.Appended[i]
-		value, err := column.At(s.tx.moment)
-		if err != nil {
-			return pgerr.New(pgerr.InternalError, "the default of column %q could not be written out", column.Name).WithDetail("%s", err)
+	words, sound := momentWords(src.wholeText(), s.standardConforming(), s.tx.moment)
+	if !sound || len(words) != t.Words {
+		return byText, nil
+	}
+	edits := &momentEdits{edits: words}
+	if len(t.Appended)+len(t.Defaulted) > 0 {
+		found := s.rowsOf(src, t.ValuesAt)
+		if found == nil || len(found.rows) == 0 || found.columnsEnd < 0 {
+			return byText, nil
 		}
-		a.names += ", " + sqltext.QuoteIdentifier(column.Name)
-		a.values += ", " + value
+		if refused := edits.addRows(t, found, s.tx.moment); refused != nil {
+			return byEdits, refused
+		}
 	}
-	s.appending = a
+	s.momentEdits = edits
+	return byEdits, nil
+}
+
+// addRows has columns written into the rows of an INSERT.
+func (m *momentEdits) addRows(t *plan.Timed, found *rowText, moment string) *pgerr.Error {
+	var names, values strings.Builder
+	for i := range t.Appended {
+		value, err := t.Appended[i].At(moment)
+		if err != nil {
+			return unwritable(&t.Appended[i])
+		}
+		names.WriteString(", " + sqltext.QuoteIdentifier(t.Appended[i].Name))
+		values.WriteString(", " + value)
+	}
+	if m.values = values.String(); m.values != "" {
+		m.edits = append(m.edits, edit{start: found.columnsEnd, end: found.columnsEnd, by: names.String()})
+		for _, row := range found.rows {
+			m.edits = append(m.edits, edit{start: row.end - 1, end: row.end - 1, by: m.values})
+		}
+	}
+	for _, d := range found.defaults {
+		column, isTimed := t.Defaulted[d.place]
+		if !isTimed {
+			continue
+		}
+		value, err := column.At(moment)
+		if err != nil {
+			return unwritable(&column)
+		}
+		m.edits = append(m.edits, edit{start: d.start, end: d.end, by: value})
+	}
+	slices.SortStableFunc(m.edits, func(a, b edit) int { return a.start - b.start })
 	return nil
 }
 
-// edits are those that write the columns into the text. found are its rows.
-func (a *appended) edits(found *rowText) ([]edit, *pgerr.Error) {
-	if a == nil {
-		return nil, nil
+func unwritable(column *plan.TimedColumn) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "the default of column %q is not supported on several shards", column.Name).
+		WithDetail("It is computed from the current time, and every shard has a clock of its own.").WithHint("Give the column a value.")
+}
+
+// all are the edits; none if there is nothing to write.
+func (m *momentEdits) all() []edit {
+	if m == nil {
+		return nil
 	}
-	if found == nil || len(found.rows) == 0 || found.columnsEnd < 0 {
-		return nil, pgerr.New(pgerr.FeatureNotSupported, "this form of INSERT is not supported on several shards").
-			WithDetail("It leaves columns to defaults that are computed from the current time, and where they have to be written cannot be told.").
-			WithHint("Write VALUES right behind the list of columns, or give the columns values.")
-	}
-	edits := []edit{{start: found.columnsEnd, end: found.columnsEnd, by: a.names}}
-	for _, row := range found.rows {
-		edits = append(edits, edit{start: row.end - 1, end: row.end - 1, by: a.values})
-	}
-	return edits, nil
+	return m.edits
 }
 
 // weave puts what is inserted among other edits of the same text, but for what goes with a part that is cut out.

@@ -91,13 +91,7 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 		return s.loading.timed.columnsOf(src.wholeText(), s.standardConforming()), nil
 	}
 	edits := s.replaceNumberCalls(st)
-	if s.appending != nil {
-		inserted, refused := s.appending.edits(s.rowsOf(src, s.appending.valuesAt))
-		if refused != nil {
-			return nil, refused
-		}
-		edits = weave(edits, inserted)
-	}
+	edits = weave(edits, s.momentEdits.all())
 	if len(st.Route.Numbers) > 0 {
 		numbered, refused := s.numberRows(st, src)
 		if refused != nil {
@@ -150,16 +144,13 @@ func (s *session) rewritePrepare(st *plan.Statement, o *op, src source) ([]edit,
 	text := src.wholeText()
 	s.preparedCount++
 	made := &statement{
-		name: p.Name, text: string(text[p.BodyStart:p.BodyEnd]), serverName: s.sqlName(),
+		name: p.Name, text: string(text[p.BodyStart:p.BodyEnd]), serverName: fmt.Sprintf("cleave_sql_%d_%d", s.number, s.preparedCount),
 	}
 	s.noteReading(made)
 	made.sql = &sqlPrepared{types: p.TypesSQL, source: "PREPARE " + made.serverName + " " + p.TypesSQL + " AS " + made.text}
 	o.makes = append(o.makes, made)
 	return []edit{{start: p.NameStart, end: p.NameEnd, by: made.serverName}}, nil
 }
-
-// sqlName is what servers call the last statement that was made by PREPARE.
-func (s *session) sqlName() string { return fmt.Sprintf("cleave_sql_%d_%d", s.number, s.preparedCount) }
 
 // preparedBySQL keeps what a PREPARE made.
 func (s *session) preparedBySQL(st *plan.Statement, e *expect) {

@@ -162,15 +162,15 @@ func (a *rowArrays) make(found *rowText, src source) {
 	a.run.text = string(applyEdits(found.text, a.run.edits))
 }
 
-// withColumns is the statement that shards get if columns are appended.
-func (a *rowArrays) withColumns(found *rowText, columns *appended) *statement {
-	if columns == nil {
+// atMoment is the statement that shards get with a moment in it, which stands outside of the rows, or in columns that are the same for all.
+func (a *rowArrays) atMoment(found *rowText, m *momentEdits) *statement {
+	if m == nil {
 		return a.run
 	}
 	edits := slices.Clone(a.run.edits)
 	at := slices.IndexFunc(edits, func(e edit) bool { return e.start == found.values })
-	edits[at].by = "SELECT *" + columns.values + a.source
-	edits = weave(edits, []edit{{start: found.columnsEnd, end: found.columnsEnd, by: columns.names}})
+	edits[at].by = "SELECT *" + m.values + a.source
+	edits = weave(edits, m.edits)
 	return &statement{planned: a.run.planned, oids: a.run.oids, edits: edits, text: string(applyEdits(found.text, edits))}
 }
 

@@ -207,10 +207,6 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 	if refused != nil || found == nil {
 		return refused
 	}
-	inserted, refused := s.appending.edits(found)
-	if refused != nil {
-		return refused
-	}
 	var types []uint32
 	if src.bind != nil {
 		var refused *pgerr.Error
@@ -218,12 +214,12 @@ func (s *session) divideRows(st *plan.Statement, o *op, src source) *pgerr.Error
 			return refused
 		}
 		if arrays := s.rowsAsArrays(found, types, src); arrays != nil {
-			o.parts = append(o.parts, arrays.parts(s.rowOrder, len(s.spreadTo), src.bind, arrays.withColumns(found, s.appending))...)
+			o.parts = append(o.parts, arrays.parts(s.rowOrder, len(s.spreadTo), src.bind, arrays.atMoment(found, s.momentEdits))...)
 			return nil
 		}
 	}
 	for at := range s.spreadTo {
-		p, refused := s.rowPart(found, found.without(func(row int) bool { return s.rowOrder[row] == at }), inserted, types, src)
+		p, refused := s.rowPart(found, found.without(func(row int) bool { return s.rowOrder[row] == at }), s.momentEdits.all(), types, src)
 		if refused != nil {
 			return refused
 		}

@@ -172,7 +172,8 @@ type session struct {
 	scatters        bool               // scratch: the statement that is placed goes to shards that no key of it names
 	hinted          string             // the last hint that was logged
 	planningAside   bool               // what is planned is the body of a prepared statement
-	appending       *appended          // columns that the statement which is routed leaves to the router; nil: none
+	hasMomentName   bool               // a prepared statement was made to be executed with the moment in it
+	momentEdits     *momentEdits       // how the moment is written into the statement that is routed; nil: it is not
 	atMoment        bool               // the text that runs has the transaction's moment in it
 	countedAs       *observe.Statement // what is planned stands for a statement that has these statistics
 	explaining      bool               // the unit has an EXPLAIN to which the router adds lines

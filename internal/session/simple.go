@@ -82,21 +82,21 @@ func (s *session) oneStatement(p *planned, text []byte) error {
 		return s.sync()
 	}
 	src := source{scan: &s.scan, text: text, planned: p}
-	s.appending = nil
-	switch how, rows, refused := s.timingOf(st, src); how {
-	case asItIs:
-		if refused != nil {
-			return s.refuseQuery(refused)
-		}
-	case byText:
-		return s.runAtMoment(p, st, src, rows)
-	case byRows:
-		if refused := s.appendColumns(st); refused != nil {
-			return s.refuseQuery(refused)
-		}
+	s.momentEdits = nil
+	how, refused := s.timingOf(st, src)
+	if refused == nil && how == byEdits {
+		how, refused = s.editMoment(st, src)
+	}
+	switch {
+	case refused != nil:
+		return s.refuseQuery(refused)
+	case how == byText:
+		return s.runAtMoment(p, st, src)
 	}
 	o := op{kind: opQuery, data: text, planned: p}
-	if refused := s.prepareQuery(st, &o, src); refused != nil {
+	refused = s.prepareQuery(st, &o, src)
+	s.momentEdits = nil
+	if refused != nil {
 		return s.refuseQuery(refused)
 	}
 	if answered := s.own; answered != nil {
@@ -209,7 +209,7 @@ func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Err
 	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
 		return s.divideRows(st, o, src)
 	}
-	if st.Plain && s.loading == nil && s.appending == nil {
+	if st.Plain && s.loading == nil && s.momentEdits == nil {
 		return nil
 	}
 	edits, refused := s.rewrite(st, o, src)

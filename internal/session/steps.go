@@ -14,7 +14,7 @@ func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error)
 	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.Composed || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
 		return true, nil
 	}
-	if how, _, refused := s.timingOf(st, src); how != asItIs || refused != nil {
+	if how, refused := s.timingOf(st, src); how != asItIs || refused != nil {
 		return refused == nil, refused
 	}
 	shard, refused := s.place(st, src)
@@ -123,7 +123,7 @@ func (s *session) rollbackSpreadTo(savepoint string) *pgerr.Error {
 func (s *session) bindSpread(only *plan.Statement, src source, o op) *pgerr.Error {
 	run := src.statement
 	explain := s.explain(only)
-	if !only.Plain || s.loading != nil {
+	if !only.Plain || s.loading != nil || s.momentEdits != nil {
 		var refused *pgerr.Error
 		if run, refused = s.rewritten(run, only, src); refused != nil {
 			return refused

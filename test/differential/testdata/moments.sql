@@ -510,3 +510,119 @@ update ma set gone = now() where k = 2
 select count(distinct gone), bool_and(gone = now()) from ma where k in (1, 2, 31, 32, 33)
 
 commit
+
+-- Defaults that are not one value for all rows, NULL, and others that are written in their own ways.
+
+create table mo (k int primary key, v text, tok text default md5(random()::text || now()::text), n timestamptz default nullif(now(), now()), s varchar(50) default 'x' || now()::date, j jsonb default jsonb_build_object('at', now()), a timestamptz[] default array[now(), now()], c text default case when now() < '2000-01-01' then 'x' end)
+
+create table mp (k int primary key, id int generated always as identity, "Ünd" timestamptz default now(), at timestamptz default now(), check (at <= now()))
+
+-- router
+select cleave.shard_tables('{schema}.mo(k), {schema}.mp(k)')
+
+-- data: 1	a
+-- data: 2	b
+-- data: 3	c
+-- data: 4	d
+-- data: 5	e
+copy mo (k, v) from stdin
+
+select count(*), count(distinct tok), count(n), count(distinct s), count(distinct a[1] = a[2]), count(c) from mo
+
+insert into mo (k) select 10 + g from generate_series(1, 10) g
+
+insert into mo (k) select 30 union all select 31 union all select 32
+
+insert into mo (k) values (41), (42), (43), (44)
+
+select count(*), count(distinct tok), count(n), count(distinct s), count(c), count(distinct j), count(distinct a) from mo where k > 40
+
+insert into mp (k) values (1), (2), (3), (4), (5), (6)
+
+insert into mp (k, id) overriding system value values (11, 1), (12, 2), (13, 3), (14, 4)
+
+begin
+
+select count(*) from mp
+
+insert into mp (k) values (21), (22), (23), (24), (25), (26), (27), (28)
+
+insert into mp (k) select g from generate_series(31, 45) g
+
+select bool_and(at = now()), bool_and("Ünd" = now()) from mp where k > 20
+
+rollback
+
+set client_encoding to 'LATIN1'
+
+-- expect: refused: encoding
+insert into mp (k) values (51), (52), (53), (54)
+
+reset client_encoding
+
+update mt set (seen, at, v) = (now(), default, 'row') where k < 20
+
+select count(distinct at), bool_and(at = seen) from mt where v = 'row'
+
+update mt set (at, v) = (default, 'row') where k = 1
+
+insert into mt (k, v) values (1, 'x'), (2, 'x'), (3, 'x') on conflict (k) do update set (v, at) = (excluded.v, default)
+
+select count(distinct at) from mt where v = 'x' and k < 4
+
+-- Rows of a query whose columns the text does not tell.
+
+insert into mt select * from unnest(array[1001, 1002, 1003, 1004], array['f', 'f', 'f', 'f'])
+
+select count(*), count(distinct at), count(at) from mt where v = 'f' and k > 1000
+
+insert into mt select * from json_to_recordset('[{"a": 1011, "b": "r"}, {"a": 1012, "b": "r"}, {"a": 1013, "b": "r"}]') as x(a int, b text)
+
+select count(*), count(distinct at), count(at) from mt where v = 'r' and k > 1000
+
+begin
+
+insert into mt (k, v) values (1021, 'w')
+
+insert into mt (k, v) values (1022, 'w')
+
+insert into mt (k, v) values (1023, 'w')
+
+insert into ms select * from generate_series(71, 73)
+
+select bool_and(at = now()) from ms where id > 70
+
+commit
+
+-- A view that calls columns otherwise.
+
+create view mw as select k, v as what, at as made from mt
+
+insert into mw (k, what) values (1031, 'v'), (1032, 'v'), (1033, 'v') returning made = now()
+
+select count(distinct made), count(*) from mw where what = 'v'
+
+-- Rights to single columns are not asked for columns that nobody names.
+
+create domain later as timestamptz default now() + interval '1 day'
+
+create table mg (k int primary key, v text, at later)
+
+-- router
+select cleave.shard_table('{schema}.mg', 'k')
+
+insert into mg (k) values (1), (2), (3), (4)
+
+select count(distinct at), bool_and(at > now()) from mg
+
+prepare p9 (int) as update mt set seen = now() where k < $1
+
+execute p9 (20)
+
+execute p9 (30)
+
+select count(distinct seen) > 0 from mt where k < 30
+
+execute "cleave at a moment" (500)
+
+update mt set seen = now() where k in (1, 2, 3, 4) and v <> '' returning seen = now()
