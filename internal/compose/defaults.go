@@ -211,16 +211,10 @@ func (t *Stored) insert(n *pgquery.InsertStmt) error {
 
 // given are the columns that an INSERT has values for.
 func (t *Stored) given(n *pgquery.InsertStmt, query *pgquery.SelectStmt) ([]string, error) {
-	var given []string
-	for _, c := range n.Cols {
-		if len(c.GetResTarget().GetIndirection()) > 0 {
-			return nil, ErrForm
-		}
-		given = append(given, c.GetResTarget().GetName())
-	}
+	given, err := namedColumns(n.Cols)
 	switch {
-	case len(given) > 0 || query == nil:
-		return given, nil
+	case err != nil || len(given) > 0 || query == nil:
+		return given, err
 	case t.Values < 0:
 		return nil, ErrWidth
 	case t.Values > len(t.Columns):
@@ -232,20 +226,40 @@ func (t *Stored) given(n *pgquery.InsertStmt, query *pgquery.SelectStmt) ([]stri
 // replaceIn puts defaults in the place of the words DEFAULT in VALUES.
 func (t *Stored) replaceIn(query *pgquery.SelectStmt, columns []string) error {
 	for _, row := range query.ValuesLists {
-		for i, value := range row.GetList().GetItems() {
-			if value.GetSetToDefault() == nil || i >= len(columns) {
-				continue
-			}
-			by, err := t.expression(columns[i])
-			if err != nil {
-				return err
-			}
-			if by != nil {
-				row.GetList().Items[i] = by
-			}
+		if err := t.replaceDefaults(row.GetList().GetItems(), columns); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// replaceDefaults does that for values of these columns.
+func (t *Stored) replaceDefaults(values []*pgquery.Node, columns []string) error {
+	for i, value := range values {
+		if value.GetSetToDefault() == nil || i >= len(columns) {
+			continue
+		}
+		by, err := t.expression(columns[i])
+		if err != nil {
+			return err
+		}
+		if by != nil {
+			values[i] = by
+		}
+	}
+	return nil
+}
+
+// namedColumns are the names in a list of columns.
+func namedColumns(list []*pgquery.Node) ([]string, error) {
+	var columns []string
+	for _, n := range list {
+		if len(n.GetResTarget().GetIndirection()) > 0 {
+			return nil, ErrForm
+		}
+		columns = append(columns, n.GetResTarget().GetName())
+	}
+	return columns, nil
 }
 
 // addOutputs adds values to all rows of a query. Where rows that are equal count once, or rows are compared, what is added must be the same in all.
@@ -332,21 +346,19 @@ func (t *Stored) assign(targets []*pgquery.Node) error {
 // assignTogether is assign for one of several columns that are set together: each of them has all values.
 func (t *Stored) assignTogether(targets []*pgquery.Node, at int) error {
 	ref := targets[at].GetResTarget().GetVal().GetMultiAssignRef()
-	values := ref.Source.GetRowExpr().GetArgs()
 	first := at - int(ref.Colno) + 1
-	for i, value := range values {
-		if value.GetSetToDefault() == nil || first < 0 || first+i >= len(targets) {
-			continue
-		}
-		by, err := t.expression(targets[first+i].GetResTarget().GetName())
-		if err != nil {
-			return err
-		}
-		if by != nil {
-			values[i] = by
-		}
+	if first < 0 || first+int(ref.Ncolumns) > len(targets) {
+		return ErrForm
 	}
-	return nil
+	values := ref.Source.GetRowExpr().GetArgs()
+	if !slices.ContainsFunc(values, func(n *pgquery.Node) bool { return n.GetSetToDefault() != nil }) {
+		return nil
+	}
+	columns, err := namedColumns(targets[first : first+int(ref.Ncolumns)])
+	if err != nil {
+		return err
+	}
+	return t.replaceDefaults(values, columns)
 }
 
 // merge writes out the defaults of a MERGE.
@@ -369,12 +381,9 @@ func (t *Stored) merge(n *pgquery.MergeStmt) error {
 }
 
 func (t *Stored) mergeInsert(when *pgquery.MergeWhenClause) error {
-	var given []string
-	for _, c := range when.TargetList {
-		if len(c.GetResTarget().GetIndirection()) > 0 {
-			return ErrForm
-		}
-		given = append(given, c.GetResTarget().GetName())
+	given, err := namedColumns(when.TargetList)
+	if err != nil {
+		return err
 	}
 	if len(given) == 0 && len(when.Values) > 0 {
 		if len(when.Values) > len(t.Columns) {
@@ -385,17 +394,8 @@ func (t *Stored) mergeInsert(when *pgquery.MergeWhenClause) error {
 			when.TargetList = append(when.TargetList, outputNode(nil, name))
 		}
 	}
-	for i, value := range when.Values {
-		if value.GetSetToDefault() == nil || i >= len(given) {
-			continue
-		}
-		by, err := t.expression(given[i])
-		if err != nil {
-			return err
-		}
-		if by != nil {
-			when.Values[i] = by
-		}
+	if err := t.replaceDefaults(when.Values, given); err != nil {
+		return err
 	}
 	for _, d := range t.Defaults {
 		if slices.Contains(given, d.Column) {
