@@ -26,12 +26,12 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 	@$(MAKE) --no-print-directory build
 	@exec bin/cleave dev $(DEV_FLAGS)
 
-# Suites below test/ run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
+# Suites below test/ run the binary that users get, so the race detector would look at the clients alone; planning has no goroutines, and is tested without it. What takes longest comes first, so that nothing waits for it in the end.
 test: ## install what is missing and run every test, with the race detector
 	scripts/install.sh
 	scripts/install-clients.sh
 	scripts/install-apps.sh
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 20m ./internal/session ./internal/control $$(go list ./... | grep -v /test/)
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 20m ./internal/session ./internal/control $$(go list ./... | grep -v -e /test/ -e /internal/plan$$)
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) -timeout 20m ./test/differential ./test/...
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) ./internal/plan
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -run TestNoAllocations ./internal/session
