@@ -13,7 +13,7 @@ import (
 // Stored is a table that a statement writes to, by the name that it has there.
 type Stored struct {
 	Schema, Name string
-	// Columns are all that it has. Defaults are those of them that the statement leaves to their defaults, which are computed from the current time.
+	// Columns are all that it has. Defaults are those of them whose defaults are computed from the current time.
 	Columns  []string
 	Defaults []Default
 	// Values is how many values the rows have that a query gives an INSERT without a list of columns; below 0 if that is not known.
@@ -180,23 +180,14 @@ func (t *Stored) insert(n *pgquery.InsertStmt) error {
 	if err != nil {
 		return err
 	}
-	var added []*pgquery.Node
-	for _, d := range t.Defaults {
-		if slices.Contains(given, d.Column) {
-			continue
-		}
-		value, err := t.expression(d.Column)
-		if err != nil {
-			return err
-		}
-		if len(n.Cols) == 0 {
-			for _, name := range given {
-				n.Cols = append(n.Cols, outputNode(nil, name))
-			}
-		}
-		n.Cols = append(n.Cols, outputNode(nil, d.Column))
-		added = append(added, value)
+	names, added, err := t.leftOut(given)
+	if err != nil {
+		return err
 	}
+	if len(n.Cols) == 0 && len(names) > 0 {
+		n.Cols = columnNodes(given)
+	}
+	n.Cols = append(n.Cols, columnNodes(names)...)
 	if query == nil {
 		n.SelectStmt = asNode(&pgquery.SelectStmt{
 			ValuesLists: []*pgquery.Node{listNode(added)}, LimitOption: pgquery.LimitOption_LIMIT_OPTION_DEFAULT, Op: pgquery.SetOperation_SETOP_NONE,
@@ -306,7 +297,7 @@ func isSameForAll(value *pgquery.Node) bool {
 	each(value, func(m proto.Message) bool {
 		if call, is := m.(*pgquery.FuncCall); is {
 			schema, name := qualified(call.Funcname)
-			same = same && schema == "pg_catalog" && (momentFunctions[name] || ofTimes[name]) || name == parentheses
+			same = same && (name == parentheses || schema == "pg_catalog" && (momentFunctions[name] || ofTimes[name]))
 		}
 		return same
 	})
@@ -316,7 +307,7 @@ func isSameForAll(value *pgquery.Node) bool {
 // ofTimes are functions of PostgreSQL's that compute a time from another one.
 var ofTimes = map[string]bool{
 	"timezone": true, "date_trunc": true, "date_part": true, "date_bin": true, "extract": true, "to_char": true, "make_interval": true, "age": true, "justify_interval": true, "tstzrange": true,
-	"tsrange": true, "daterange": true, "to_jsonb": true, "to_json": true, "jsonb_build_object": true, "json_build_object": true, "concat": true, "md5": true, "lower": true, "upper": true, "floor": true, "round": true, parentheses: true,
+	"tsrange": true, "daterange": true, "to_jsonb": true, "to_json": true, "jsonb_build_object": true, "json_build_object": true, "concat": true, "md5": true, "lower": true, "upper": true, "floor": true, "round": true,
 }
 
 // assign puts defaults in the place of the words DEFAULT in assignments.
@@ -390,24 +381,38 @@ func (t *Stored) mergeInsert(when *pgquery.MergeWhenClause) error {
 			return ErrForm
 		}
 		given = slices.Clone(t.Columns[:len(when.Values)])
-		for _, name := range given {
-			when.TargetList = append(when.TargetList, outputNode(nil, name))
-		}
+		when.TargetList = columnNodes(given)
 	}
 	if err := t.replaceDefaults(when.Values, given); err != nil {
 		return err
 	}
+	names, values, err := t.leftOut(given)
+	when.TargetList, when.Values = append(when.TargetList, columnNodes(names)...), append(when.Values, values...)
+	return err
+}
+
+// leftOut are the columns with such defaults that are not given, with the defaults.
+func (t *Stored) leftOut(given []string) (names []string, values []*pgquery.Node, err error) {
 	for _, d := range t.Defaults {
 		if slices.Contains(given, d.Column) {
 			continue
 		}
 		value, err := t.expression(d.Column)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		when.TargetList, when.Values = append(when.TargetList, outputNode(nil, d.Column)), append(when.Values, value)
+		names, values = append(names, d.Column), append(values, value)
 	}
-	return nil
+	return names, values, nil
+}
+
+// columnNodes are columns in a list of columns.
+func columnNodes(names []string) []*pgquery.Node {
+	nodes := make([]*pgquery.Node, len(names))
+	for i, name := range names {
+		nodes[i] = outputNode(nil, name)
+	}
+	return nodes
 }
 
 func listNode(items []*pgquery.Node) *pgquery.Node {

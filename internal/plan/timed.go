@@ -41,6 +41,9 @@ func (p *planner) timed(s *facts.Statement, out *Statement) *Timed {
 	t, query, names := &Timed{}, s, false
 	builtin := map[facts.Name]bool{}
 	for inner := s; inner != nil; inner = inner.Inner {
+		if inner.Kind == "CreateTableAsStmt" && inner.Name != "CREATE TABLE AS" { // what it defines is computed later too
+			return nil
+		}
 		query = inner
 		t.Words += inner.Clocks
 		names = names || inner.TimeNames
@@ -52,15 +55,12 @@ func (p *planner) timed(s *facts.Statement, out *Statement) *Timed {
 		}
 	}
 	switch s.Kind {
-	case "SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "ExplainStmt", "DeclareCursorStmt", "ExecuteStmt":
+	case "SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "ExplainStmt", "DeclareCursorStmt", "ExecuteStmt", "CreateTableAsStmt":
 	case "CopyStmt":
 		if s.Options.From && out.Load == nil { // its rows get the defaults of where it runs
 			return nil
 		}
 	default: // what it defines is computed later
-		return nil
-	}
-	if query.Kind == "CreateTableAsStmt" {
 		return nil
 	}
 	t.stored = p.timedDefaults(query)
@@ -171,18 +171,24 @@ func (p *planner) timedDefaults(s *facts.Statement) []compose.Stored {
 		if r.relation == nil {
 			return true
 		}
-		t := compose.Stored{Schema: name.Schema, Name: name.Name, Values: -1}
+		t, stores := compose.Stored{Schema: name.Schema, Name: name.Name, Values: -1}, false
 		for _, c := range r.relation.Columns {
 			t.Columns = append(t.Columns, c.Name)
-			if sql := p.timedDefault(&r, &c); sql != "" && p.storesDefault(s, b, &r, c.Name) {
+			if sql := p.timedDefault(&r, &c); sql != "" {
 				t.Defaults = append(t.Defaults, compose.Default{Column: c.Name, SQL: sql})
+				stores = stores || p.storesDefault(s, b, &r, c.Name)
 			}
 		}
 		if width, known := p.inserts(s, b); known {
 			t.Values = width
 		}
-		if len(t.Defaults) > 0 {
+		same := slices.IndexFunc(written, func(other compose.Stored) bool { return other.Schema == t.Schema && other.Name == t.Name })
+		switch {
+		case !stores:
+		case same < 0:
 			written = append(written, t)
+		case written[same].Values != t.Values: // it is written to twice, in different ways
+			written[same].Values = len(t.Columns) + 1
 		}
 		return true
 	})
@@ -190,13 +196,16 @@ func (p *planner) timedDefaults(s *facts.Statement) []compose.Stored {
 }
 
 // timedDefault is the default of a column that is computed from the current time, as SQL; empty for any other. A column of a view has that of the table's column which it shows, unless
-// it has one of its own. Where there are rights to single columns, nobody must be asked for the right to one that he does not name.
+// it has one of its own, or rules or triggers say what becomes of its rows. Where there are rights to single columns, nobody must be asked for the right to one that he does not name.
 func (p *planner) timedDefault(r *resolved, c *Column) string {
 	if r.relation.ColumnRights {
 		return ""
 	}
-	if !r.isView() || c.HasDefault {
+	switch {
+	case !r.isView() || c.HasDefault:
 		return c.Timed
+	case r.relation.HasRules || r.relation.HasTriggers:
+		return ""
 	}
 	query, err := facts.Of(r.relation.View.SQL)
 	if err != nil || len(query) != 1 || len(query[0].Tables) != 1 || query[0].Query == nil || len(query[0].Query.Output) != len(r.relation.Columns) {

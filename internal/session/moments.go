@@ -281,7 +281,7 @@ func (s *session) timed(st *statement, src source) (*statement, *pgerr.Error) {
 
 // readAsWritten lets a server say what is wrong with a text, before another one is sent in its place: places in it are those of the client's.
 func (s *session) readAsWritten(p *planned, st *plan.Statement, src source) *pgerr.Error {
-	if p.types(nil) != nil || s.tx.defined != "" { // or nobody else knows what it is about
+	if p.types(nil) != nil || s.tx.defined != "" || len(st.Virtual) > 0 { // or nobody else knows what it is about
 		return nil
 	}
 	shard := s.home() // which has all tables, but for those of one shard

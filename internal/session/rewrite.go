@@ -88,7 +88,7 @@ func (s *session) rewrite(st *plan.Statement, o *op, src source) ([]edit, *pgerr
 	default: // as the client wrote it, but for the router's own views and functions
 	}
 	if st.Load != nil && s.loading != nil && s.loading.timed != nil {
-		return s.loading.timed.columnsOf(src.wholeText(), s.standardConforming()), nil
+		return weave(s.loading.timed.columnsOf(src.wholeText(), s.standardConforming()), s.momentEdits.all()), nil
 	}
 	edits := s.replaceNumberCalls(st)
 	edits = weave(edits, s.momentEdits.all())

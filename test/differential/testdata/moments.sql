@@ -626,3 +626,33 @@ select count(distinct seen) > 0 from mt where k < 30
 execute "cleave at a moment" (500)
 
 update mt set seen = now() where k in (1, 2, 3, 4) and v <> '' returning seen = now()
+
+-- COPY with a condition, and what the home shard does for a transaction that began elsewhere.
+
+-- data: 2001	y
+-- data: 2002	y
+-- data: 2003	y
+-- data: 2004	y
+copy mt (k, v) from stdin where at = now() and d = current_date
+
+select count(*), count(distinct at) from mt where v = 'y'
+
+begin
+
+insert into mt (k, v) values (2011, 'h')
+
+insert into mt (k, v) values (2012, 'h')
+
+insert into mt (k, v) values (2013, 'h')
+
+create table mx as select 1 as one, now() as at, current_date
+
+select one, at = now(), "current_date" = current_date from mx
+
+select 2 as two, now() into mz
+
+select two, now = now() from mz
+
+select at = now() from mt where v = 'h'
+
+rollback
