@@ -10,6 +10,8 @@
 // Texts are templates: a plan is shared by all texts that differ in literals only, so the places of literals stay open. Like package
 // facts it reads and writes SQL by PostgreSQL's own grammar, and works on the syntax tree of one text; nothing of the tree is in what it returns.
 //
+// It also writes statements anew with one moment in the place of the current time, see [AtMoment].
+//
 // Everything is safe for concurrent use. Start reading at split.go; columns.go says which columns are needed, conditions.go which
 // conditions can be asked of a table where it lives, text.go is about templates.
 package compose

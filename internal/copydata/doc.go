@@ -6,6 +6,7 @@
 //   - [NewFormat] reads COPY's options as PostgreSQL reads them.
 //   - [Splitter] is fed the data in pieces of any size and gives it back in [Piece] values, byte for byte as they came: the
 //     header, rows with the decoded values of the chosen columns, and the end. In text, CSV and binary.
+//   - [Format.Extend] adds values to a row, behind its own.
 //   - [Origins] remembers which row went where, so that "line 17" in the error of a server that was given a part of the data
 //     becomes the line of the client's own data.
 //
