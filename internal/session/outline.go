@@ -153,6 +153,14 @@ func (s *session) askOutline(st *plan.Statement, composition *compose.Compositio
 	made := &outline{composition: composition, declared: slices.Clone(declared), pulls: make([]pullOutline, len(composition.Pulls))}
 	in := made.places(scan, text)
 	in.Moment = "'2000-01-01 00:00:00+00'"
+	pulled := make([]string, len(composition.Pulls)) // where the router's own views are in the way
+	for i := range composition.Pulls {
+		if len(st.Virtual) > 0 && composition.Pulls[i].Any {
+			if pulled[i], refused = s.withOwnViews(composition.Pulls[i].SQL.Fill(in)); refused != nil {
+				return nil, refused
+			}
+		}
+	}
 	a, refused := s.askShard(s.home(), func() (answer, error) {
 		a, err := s.askTypes(whole, declared)
 		if err != nil || a.failure != nil {
@@ -193,6 +201,9 @@ func (s *session) askOutline(st *plan.Statement, composition *compose.Compositio
 			}
 			made.pulls[i].numbered, made.pulls[i].hidden, made.pulls[i].collated = composition.Pulls[i].Numbered, composition.Pulls[i].Hidden, composition.Pulls[i].Collated
 			sql := composition.Pulls[i].SQL.Fill(in)
+			if pulled[i] != "" {
+				sql = pulled[i]
+			}
 			made.pulls[i].writes = composition.Pulls[i].Writes
 			if a, err := s.askPull(sql, made, &made.pulls[i]); err != nil || a.failure != nil {
 				return withoutPlace(a), err
@@ -210,6 +221,19 @@ func (s *session) askOutline(st *plan.Statement, composition *compose.Compositio
 		return nil, a.failure.PGError()
 	}
 	return made, s.mayReadUnfolded(st, whole, made)
+}
+
+// withOwnViews is a query as a server can describe it, with the router's own views in it.
+func (s *session) withOwnViews(sql string) (string, *pgerr.Error) {
+	query := &statement{text: sql}
+	if refused := s.planAside(query); refused != nil {
+		return "", refused
+	}
+	only := query.single()
+	if only == nil {
+		return sql, nil
+	}
+	return s.describedText(only, source{statement: query})
 }
 
 // mayReadUnfolded refuses a statement whose role has no right to columns of views that no step names. A server looks at rights when it is given parameters, so it gets

@@ -230,7 +230,7 @@ func (s *session) queryInto(text string, c *composing, pull int, to *spool) *pge
 		return pgerr.New(pgerr.InternalError, "the query of the statement could not be planned").WithDetail("%s", text)
 	case only.Refusal != nil:
 		return only.Refusal
-	case len(only.Numbers) > 0 || len(only.Virtual) > 0:
+	case len(only.Numbers) > 0 || callsOwn(only):
 		return pgerr.New(pgerr.FeatureNotSupported, "this form of query is not supported in a statement that writes to several shards").
 			WithDetail("It calls a function in whose place the router puts its own.").WithHint("Run the query first, and write its rows.")
 	}

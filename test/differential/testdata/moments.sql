@@ -656,3 +656,14 @@ select two, now = now() from mz
 select at = now() from mt where v = 'h'
 
 rollback
+
+-- The router's own views give rows to sharded tables as any others do.
+
+-- router
+insert into mn (k) select 100 + row_number() over () from cleave.shards
+
+-- router
+insert into mt (k, seen) select 5000 + row_number() over (), now() from cleave.shards s where s.name <> ''
+
+-- router
+delete from mn where k > 100
