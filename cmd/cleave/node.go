@@ -46,6 +46,7 @@ type node struct {
 	recordLock   sync.Mutex          // guards what follows
 	record       *store.Registration // nil: not stored yet
 	appliedEpoch uint64              // of the schema
+	settled      uint64              // version of the map
 }
 
 // newNode builds a process's parts. The sockets are the caller's to close if it fails.
@@ -211,9 +212,10 @@ func (n *node) registerPatiently(ctx context.Context, record store.Router) *stor
 func (n *node) recorded(registration *store.Registration) {
 	n.recordLock.Lock()
 	n.record = registration
-	epoch := n.appliedEpoch
+	epoch, settled := n.appliedEpoch, n.settled
 	n.recordLock.Unlock()
 	registration.SetSchemaApplied(epoch)
+	registration.SetSettled(settled)
 }
 
 // registration is this process's record, nil as long as it is not stored.
@@ -231,6 +233,17 @@ func (n *node) schemaApplied(epoch uint64) {
 	n.recordLock.Unlock()
 	if registration != nil {
 		registration.SetSchemaApplied(epoch)
+	}
+}
+
+// mapSettled has the record say that nothing of this process goes by an earlier version of the map where that matters.
+func (n *node) mapSettled(version uint64) {
+	n.recordLock.Lock()
+	n.settled = max(n.settled, version)
+	version, registration := n.settled, n.record
+	n.recordLock.Unlock()
+	if registration != nil {
+		registration.SetSettled(version)
 	}
 }
 

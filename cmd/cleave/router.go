@@ -94,7 +94,7 @@ func (r *router) newServer() (*session.Server, error) {
 	return session.New(session.Config{
 		Router: n.id, Database: c.Shards.Database, ServiceUser: c.Shards.User, Rules: rules, Users: users, Certificates: certificates,
 		Pools: r.pools, Catalog: r.catalog, Virtual: r.schema, Map: n.follower.Map, MapChanged: n.follower.Changed, Ready: r.ready,
-		Schema: n.follower.Schema, Acknowledge: n.schemaApplied, Definitions: definitions{n},
+		Schema: n.follower.Schema, Acknowledge: n.schemaApplied, Settled: n.mapSettled, Definitions: definitions{n},
 		Statements: r.statements, Shards: r.shards, Mode: session.Mode(c.Pool.Mode),
 		MaxClients: c.Limits.Clients, MaxMessage: c.Limits.MaxMessage, StartupTimeout: c.Limits.StartupTimeout,
 		HoldTimeout: c.Limits.HoldTimeout, DrainTimeout: c.Limits.DrainTimeout, Plans: c.Limits.Plans, Logger: n.logger,

@@ -20,6 +20,8 @@ type Statement struct {
 	Fields []string
 	// Qualifiers are the first names of columns that are written with a schema, as in schema.table.column, each once.
 	Qualifiers []string
+	// Qualified are the places of columns that are written so.
+	Qualified []Qualified
 	// Types are the types that it casts to or makes columns of, each once.
 	Types []Name
 	// Operators are those that it applies, each once, also where the grammar has a word for one, as IN and BETWEEN have.
@@ -166,6 +168,12 @@ type Table struct {
 	// Command: it is all of a query, as in TABLE t. Sampled: TABLESAMPLE follows; SampledEvenly: by one of PostgreSQL's own methods, which take
 	// each row or page as likely as any other, whatever others there are.
 	Command, Sampled, SampledEvenly bool
+}
+
+// Qualified is a column that is written with a schema. Start and End are the bytes of the schema and of the dot behind it.
+type Qualified struct {
+	Schema, Table string
+	Start, End    int
 }
 
 // Call is one call of a function.

@@ -423,6 +423,7 @@ func (w *walker) rangeFunction(f *pgquery.RangeFunction) {
 // column writes down what follows from a column's name.
 func (w *walker) column(c *pgquery.ColumnRef) {
 	w.qualifier(c.Fields)
+	w.qualified(c)
 	w.behindDots(c.Fields[min(1, len(c.Fields)):])
 	names := texts(c.Fields)
 	if len(names) == 0 {
@@ -489,6 +490,18 @@ func (w *walker) qualifier(parts []*pgquery.Node) {
 	}
 	if first := parts[0].GetString_().GetSval(); !slices.Contains(w.out.Qualifiers, first) {
 		w.out.Qualifiers = append(w.out.Qualifiers, first)
+	}
+}
+
+// qualified writes down where the schema in a column's name stands.
+func (w *walker) qualified(c *pgquery.ColumnRef) {
+	if len(c.Fields) != 3 {
+		return
+	}
+	q := Qualified{Schema: c.Fields[0].GetString_().GetSval(), Table: c.Fields[1].GetString_().GetSval(), Start: int(c.Location)}
+	if table := w.tokens.at(q.Start) + 2; table < len(w.tokens.all) {
+		q.End = int(w.tokens.all[table].Start)
+		w.out.Qualified = append(w.out.Qualified, q)
 	}
 }
 

@@ -214,6 +214,9 @@ func (p *planner) uses(s *facts.Statement, used []RelationName) []RelationName {
 		if !slices.Contains(used, name) {
 			used = append(used, name)
 		}
+		if r.relation != nil && r.relation.PartitionOf != nil && !slices.Contains(used, *r.relation.PartitionOf) {
+			used = append(used, *r.relation.PartitionOf)
+		}
 	}
 	if s.Inner != nil {
 		used = p.uses(s.Inner, used)

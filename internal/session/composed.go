@@ -456,6 +456,9 @@ func (s *session) runParts(r *spreadRun) *pgerr.Error {
 	if refused := s.goesOn(); refused != nil {
 		return refused
 	}
+	if refused := s.ownParts(r); refused != nil {
+		return refused
+	}
 	bind := op{kind: opBind, types: r.types, parts: r.parts, statement: r.parts[0].statement}
 	s.spreadTo, s.spreadParts, s.rowOrder, s.spreadLimit, s.sink = r.shards, r.divided, nil, unlimited, r.to
 	s.ops = append(s.ops, bind, op{kind: opExecute, statement: bind.statement, planned: r.planned}, op{kind: opSync, hidden: true})

@@ -100,7 +100,7 @@ func (s *session) addSlot(keyspace *topology.Keyspace, route *plan.Route, part *
 	first, last := layout.Hashes(layout.SlotOfID(id))
 	var buffer [8]*topology.Shard
 	owners, held := keyspace.AppendOwners(buffer[:0], first, last)
-	if held && s.backend == nil {
+	if held {
 		return s.addSlotLater(route, first, last)
 	}
 	for _, owner := range owners {
@@ -148,6 +148,12 @@ func (s *session) madeBy(route *plan.Route) (int, *pgerr.Error) {
 	keyspace := s.currentMap().Keyspace(route.Keyspace)
 	if keyspace == nil {
 		return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
+	}
+	if keyspace.Holds() {
+		var refused *pgerr.Error
+		if keyspace, refused = s.awaitKeyspace(route); refused != nil {
+			return noShard, refused
+		}
 	}
 	return s.anyOwner(keyspace), nil
 }

@@ -353,9 +353,11 @@ func (s *session) refreshContext() {
 	view := s.server.see()
 	if len(s.contextKey) > 0 && s.contextEpoch == epoch && s.view.tables == view.tables {
 		s.view = view
+		s.noteVersion()
 		return
 	}
 	s.contextEpoch, s.view = epoch, view
+	s.noteVersion()
 	key := s.contextKey[:0]
 	key = binary.BigEndian.AppendUint64(key, epoch)
 	key = binary.BigEndian.AppendUint64(key, view.tables)

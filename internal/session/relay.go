@@ -452,7 +452,7 @@ func (s *session) showError(e *expect, fields wire.Fields, changed bool) (show b
 
 // originalPlace is where a place of the text that a server has seen was in the client's.
 func (s *session) originalPlace(e *expect, position int) int {
-	if position == 0 || s.atMoment || e.parsed != nil && e.parsed.elsewhere || e.op >= 0 && s.ops[e.op].statement != nil && s.ops[e.op].statement.elsewhere {
+	if position == 0 || s.atMoment || e.parsed != nil && e.parsed.elsewhere || e.op >= 0 && (s.ops[e.op].elsewhere || s.ops[e.op].statement != nil && s.ops[e.op].statement.elsewhere) {
 		return 0
 	}
 	var edited []byte

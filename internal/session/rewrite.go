@@ -179,6 +179,12 @@ func (s *session) rewriteExecute(st *plan.Statement, o *op) ([]edit, *pgerr.Erro
 	if prepared == nil {
 		return nil, errNoStatement(st.Prepared.Name)
 	}
+	if len(s.spreadTo) > 0 {
+		var refused *pgerr.Error
+		if prepared, refused = s.ownedStatement(prepared); refused != nil {
+			return nil, refused
+		}
+	}
 	name := prepared.onServer(s.effective())
 	o.needs = append(o.needs, prepared)
 	if inner := prepared.single(); inner != nil && !inner.Plain {

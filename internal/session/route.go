@@ -46,8 +46,8 @@ func (src *source) literals(standardConforming bool) (*sqltext.Normalized, []byt
 
 // routeTo finds the shard of a statement and makes it the unit's. A transaction stays on one shard.
 func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
-	if s.tx.view == nil {
-		s.tx.view = s.view // what it was planned with
+	if refused := s.takeMap(st); refused != nil {
+		return refused
 	}
 	s.noteClock()
 	if refused := s.beginMissing(st); refused != nil {
@@ -424,7 +424,7 @@ func (s *session) locate(keyspace *topology.Keyspace, route *plan.Route, values 
 	if err != nil {
 		return noShard, pgerr.New(pgerr.InternalError, "the key of %s could not be looked up", route.Table).WithDetail("%s", err)
 	}
-	if place.Held && s.backend == nil {
+	if place.Held {
 		return s.locateLater(route, slices.Clone(values)) // or those of all statements would need memory of their own
 	}
 	return place.Shard.Number(), nil
@@ -455,10 +455,10 @@ func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) 
 	for {
 		changed := s.server.config.MapChanged()
 		view := s.server.see()
-		if view.tables != s.tx.view.tables {
+		if view.tables != s.tx.view.tables && slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return !p.declaredAlike(s.tx.view.m, view.m) }) {
 			return tablesChanged
 		}
-		s.tx.view = view
+		s.goBy(view)
 		keyspace := view.m.Keyspace(route.Keyspace)
 		if keyspace == nil {
 			return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)

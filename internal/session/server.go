@@ -63,6 +63,8 @@ type Config struct {
 	Schema      func() topology.SchemaState
 	Acknowledge func(epoch uint64)
 	Definitions Definitions
+	// Settled is told the version of the map such that nothing goes by an earlier one where that matters. Default: nobody is.
+	Settled func(version uint64)
 	// Ready returns why nobody can be served now, nil if everybody can. Default: always nil.
 	Ready func() error
 	// Statements and Shards count. Required.
@@ -106,6 +108,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Acknowledge == nil {
 		c.Acknowledge = func(uint64) {}
+	}
+	if c.Settled == nil {
+		c.Settled = func(uint64) {}
 	}
 	if c.Ready == nil {
 		c.Ready = func() error { return nil }
@@ -180,6 +185,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	known := s.adoptMap(nil) // before the first client asks for a shard
 	follower.Go(func() { s.followMap(following, known) })
 	follower.Go(func() { s.acknowledge(following) })
+	follower.Go(func() { s.settle(following) })
 	err := s.accept(ctx, sessions, listener)
 	gone := make(chan struct{})
 	go func() {

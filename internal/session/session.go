@@ -142,6 +142,7 @@ type session struct {
 	// using is what the session runs now, and used what its transaction has used before, for those who have to wait for it; unitPlans
 	// are the plans of the unit. holds are the tables that it keeps others off.
 	using     atomic.Pointer[planned]
+	version   atomic.Uint64 // of the map that it goes by, said after what it uses
 	used      usedTables
 	unitPlans []*planned
 	holds     []tableHold
@@ -234,8 +235,9 @@ type transaction struct {
 	script   script // what was said after it
 	// characteristics are those of it that say what kind of transaction it is: one that is chained to it is alike.
 	characteristics []line
-	// view is the map that all statements of the transaction use.
-	view *mapView
+	// view is the map that statements of the transaction use. since is the one that it went by when it began on a shard, if it goes by a newer one now.
+	view  *mapView
+	since *topology.Map
 	// moment is when it began, for statements on several shards, as a literal; empty: nobody asked yet. clock is the shard whose own time that is; 0: not
 	// known yet, noClock: none.
 	moment string

@@ -27,6 +27,12 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 	if keyspace == nil {
 		return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 	}
+	if keyspace.Holds() {
+		var refused *pgerr.Error
+		if keyspace, refused = s.awaitKeyspace(route); refused != nil {
+			return noShard, refused
+		}
+	}
 	s.wanted, s.rowShards, s.placing = s.wanted[:0], s.rowShards[:0], placing{}
 	for i := range route.Keys {
 		before := len(s.rowShards)
@@ -54,7 +60,7 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 	case route.Parts == plan.Whole:
 		return noShard, s.placing.explained(undivided(route))
 	}
-	return severalShards, s.ownsAlone(keyspace, route)
+	return severalShards, nil
 }
 
 func undivided(route *plan.Route) *pgerr.Error {
@@ -77,20 +83,6 @@ func (s *session) want(shard int) {
 	if !slices.Contains(s.wanted, shard) {
 		s.wanted = append(s.wanted, shard)
 	}
-}
-
-// ownsAlone refuses to run the same text on shards that have copies of what others own: they would count twice.
-func (s *session) ownsAlone(keyspace *topology.Keyspace, route *plan.Route) *pgerr.Error {
-	if route.Parts != plan.Same && route.Parts != plan.Kept {
-		return nil
-	}
-	for _, number := range s.wanted {
-		if shard := s.currentMap().ShardByNumber(number); shard != nil && keyspace.HasCopies(shard) {
-			return pgerr.New(pgerr.CannotConnectNow, "rows of keyspace %q are moving between shards", keyspace.Name()).
-				WithDetail("Shard %q has copies of rows that it does not own, and the statement runs on several shards.", shard.Name()).WithHint("Try again when the move is over.")
-		}
-	}
-	return nil
 }
 
 // addKeys adds the shards of one key, or of all that its lists stand for.

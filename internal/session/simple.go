@@ -209,15 +209,17 @@ func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Err
 	if len(s.spreadTo) > 0 && s.spreadParts == plan.ByRow {
 		return s.divideRows(st, o, src)
 	}
-	if st.Plain && s.loading == nil && s.momentEdits == nil {
-		return nil
+	if !st.Plain || s.loading != nil || s.momentEdits != nil {
+		edits, refused := s.rewrite(st, o, src)
+		if refused != nil {
+			return refused
+		}
+		if len(edits) > 0 {
+			o.data, o.edits = applyEdits(o.data, edits), edits
+		}
 	}
-	edits, refused := s.rewrite(st, o, src)
-	if refused != nil {
-		return refused
-	}
-	if len(edits) > 0 {
-		o.data, o.edits = applyEdits(o.data, edits), edits
+	if len(s.spreadTo) > 0 {
+		return s.ownQuery(o)
 	}
 	return nil
 }

@@ -129,6 +129,12 @@ func (s *session) bindSpread(only *plan.Statement, src source, o op) *pgerr.Erro
 			return refused
 		}
 	}
+	if s.loading == nil {
+		var refused *pgerr.Error
+		if run, refused = s.ownedStatement(run); refused != nil {
+			return refused
+		}
+	}
 	o.statement = run
 	s.keepSpread(o, run, explain)
 	return nil

@@ -54,8 +54,9 @@ type op struct {
 	at   int
 	// needs are prepared statements that the text names; makes are those that it makes.
 	needs, makes []*statement
-	// edits are what was changed in the text.
-	edits []edit
+	// edits are what was changed in the text; elsewhere: places in it are not places of the client's.
+	edits     []edit
+	elsewhere bool
 	// inner is what an EXECUTE runs, if something follows from it.
 	inner *plan.Statement
 	// hidden: the client did not ask for it.

@@ -100,11 +100,11 @@ func (f ownsFunction) call(k *topology.Keyspace, columns []string) string {
 	return fmt.Sprintf("cleave.%s(%s)", f.name, list(familyCasts(k, columns)))
 }
 
-// ownsOf returns the functions of all keyspaces in whose moves the shard takes part.
+// ownsOf returns the functions of all keyspaces that move: every shard has the views, so that all get the same texts.
 func (p *Plan) ownsOf(s *topology.Shard) ([]ownsFunction, error) {
 	var functions []ownsFunction
 	for _, k := range p.keyspaces {
-		if k.keyspace.Strategy() == topology.BySchema || !k.keyspace.TakesPart(s) {
+		if k.keyspace.Strategy() == topology.BySchema || !k.keyspace.IsMoving() {
 			continue
 		}
 		f, err := k.owns(s.Number())
@@ -167,27 +167,44 @@ func (p *Plan) MakeOwnedViews(ctx context.Context, tx pgx.Tx, shard, keyspace st
 		if t.Kind() != topology.Sharded || t.Keyspace().Name() != keyspace {
 			continue
 		}
-		if err := makeOwnedView(ctx, tx, t, owns); err != nil {
-			return fmt.Errorf("make the view of what shard %q owns of table %s: %w", shard, t.Name(), err)
+		names, err := withPartitions(ctx, tx, t.Name())
+		if err != nil {
+			return fmt.Errorf("read the partitions of table %s: %w", t.Name(), err)
 		}
-		renamed[t.Name()] = OwnedView(t.Name())
+		for _, name := range names {
+			if err := makeOwnedView(ctx, tx, name, t, owns); err != nil {
+				return fmt.Errorf("make the view of what shard %q owns of table %s: %w", shard, name, err)
+			}
+			renamed[name] = OwnedView(name)
+		}
 	}
 	return makeOwnedReaders(ctx, tx, renamed, rename)
 }
 
-func makeOwnedView(ctx context.Context, tx pgx.Tx, t *topology.Table, owns ownsFunction) error {
+// withPartitions is a table with its partitions, at any level: statements may name these too.
+func withPartitions(ctx context.Context, tx pgx.Tx, table topology.TableName) ([]topology.TableName, error) {
+	rows, err := tx.Query(ctx, `SELECT n.nspname, c.relname FROM pg_partition_tree($1::regclass) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.level > 0`, table.String())
+	if err != nil {
+		return nil, err
+	}
+	partitions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[topology.TableName])
+	return append([]topology.TableName{table}, partitions...), err
+}
+
+// makeOwnedView makes the view of a table, or of one of its partitions.
+func makeOwnedView(ctx context.Context, tx pgx.Tx, of topology.TableName, t *topology.Table, owns ownsFunction) error {
 	var described []byte
 	var columns, defaults []string
-	if err := tx.QueryRow(ctx, tableAsViewQuery, t.Name().String()).Scan(&described, &columns, &defaults); err != nil {
+	if err := tx.QueryRow(ctx, tableAsViewQuery, of.String()).Scan(&described, &columns, &defaults); err != nil {
 		return err
 	}
 	var v View
 	if err := json.Unmarshal(described, &v); err != nil {
 		return err
 	}
-	name := OwnedView(t.Name())
-	v.Schema, v.Name, v.Comment = name.Schema, name.Name, "what this shard owns of table "+t.Name().String()
-	v.SQL = fmt.Sprintf("SELECT %s FROM %s AS %s WHERE %s", list(newColumns(rowAlias, columns)), t.Name(), rowAlias, owns.call(t.Keyspace(), newColumns(rowAlias, t.KeyColumns())))
+	name := OwnedView(of)
+	v.Schema, v.Name, v.Comment = name.Schema, name.Name, "what this shard owns of table "+of.String()
+	v.SQL = fmt.Sprintf("SELECT %s FROM %s AS %s WHERE %s", list(newColumns(rowAlias, columns)), of, rowAlias, owns.call(t.Keyspace(), newColumns(rowAlias, t.KeyColumns())))
 	statements := v.statements()
 	if len(defaults) > 0 { // or UPDATE … SET column = DEFAULT would set it to null
 		statements = append(statements, fmt.Sprintf("ALTER VIEW %s %s", name, list(defaults)))

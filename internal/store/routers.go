@@ -27,6 +27,8 @@ type Router struct {
 	Applied     uint64    `json:"applied"` // the version of the map it works with; 0: none yet
 	// SchemaApplied is the epoch of the schema under which all its statements run; 0: none yet.
 	SchemaApplied uint64 `json:"schema_applied,omitempty"`
+	// Settled is the version of the map such that no statement or open transaction of the router uses what has changed under an earlier one; 0: none yet.
+	Settled uint64 `json:"settled,omitempty"`
 }
 
 // Registration keeps a router's record in place. Make it with [Store.Register]. Safe for concurrent use.
@@ -95,6 +97,17 @@ func (r *Registration) SetSchemaApplied(epoch uint64) {
 	defer r.mu.Unlock()
 	if epoch > r.router.SchemaApplied {
 		r.router.SchemaApplied = epoch
+		r.poke()
+	}
+}
+
+// SetSettled tells everyone that nothing of the router goes by an earlier version of the map where that matters. It does not wait: the record follows as soon as
+// etcd takes it. A lower version than before is ignored.
+func (r *Registration) SetSettled(version uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if version > r.router.Settled {
+		r.router.Settled = version
 		r.poke()
 	}
 }

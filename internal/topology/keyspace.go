@@ -196,6 +196,11 @@ func (k *Keyspace) IsMoving() bool { return len(k.copied) > 0 }
 // Holds says whether anything in this keyspace is held: then statements that are not bound to keys wait.
 func (k *Keyspace) Holds() bool { return k.holds }
 
+// Same says whether two keyspaces of successive maps have the same ranges and pins: what did not change they share.
+func (k *Keyspace) Same(other *Keyspace) bool {
+	return k == other || k != nil && other != nil && slices.Equal(k.ranges, other.ranges) && slices.Equal(k.pins.pieces, other.pins.pieces)
+}
+
 // Copy is a copy of a range or pin on a shard that does not own it.
 type Copy struct {
 	Shard *Shard

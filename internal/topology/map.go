@@ -114,6 +114,16 @@ func (m *Map) Tables() []*Table {
 // TableCount returns how many tables there are.
 func (m *Map) TableCount() int { return len(m.tables) }
 
+// IsMoving says whether there are copies of anything.
+func (m *Map) IsMoving() bool {
+	for _, k := range m.keyspaces {
+		if k.IsMoving() {
+			return true
+		}
+	}
+	return false
+}
+
 // LocateSchema returns where a schema lives that a keyspace of schemas has, and which keyspace that is; nil if none has it.
 func (m *Map) LocateSchema(schema string) (Place, *Keyspace) {
 	for _, k := range m.bySchema {

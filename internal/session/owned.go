@@ -1,0 +1,98 @@
+package session
+
+import (
+	"github.com/cleavedb/cleave/internal/facts"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/shard"
+)
+
+// While rows move, shards have some that they do not own. What is bound to keys by equality goes to their owners and meets no others; what runs on several shards must not see
+// copies, and names views in the place of tables: that is the last thing that is done to a text, whatever planned it.
+
+// ownedText is a text that is about to be sent to several shards, as each of them uses its own rows alone.
+func (s *session) ownedText(text string) (string, *pgerr.Error) {
+	m := s.currentMap()
+	if m == nil || !m.IsMoving() {
+		return text, nil
+	}
+	readable := text
+	if s.foreignEncoding && hasHighByte([]byte(text)) {
+		readable = maskHighBytes(text)
+	}
+	statements, err := facts.Of(readable)
+	if err != nil { // whoever has made it has read it
+		return "", pgerr.New(pgerr.InternalError, "a statement cannot be read again").WithDetail("%s", err)
+	}
+	context, refused := s.planContext()
+	if refused != nil {
+		return "", refused
+	}
+	context.Map, context.Literals = m, nil
+	known, refused := s.look(statements, &context)
+	if refused != nil {
+		return "", refused
+	}
+	if known, refused = s.lookBehind(readable, statements, known, &context); refused != nil {
+		return "", refused
+	}
+	replaced, refused := plan.Owned(readable, statements, known, context, shard.OwnedView)
+	if refused != nil || len(replaced) == 0 {
+		return text, refused
+	}
+	edits := make([]edit, len(replaced))
+	for i, r := range replaced {
+		edits[i] = edit{start: r.Start, end: r.End, by: r.By}
+	}
+	return string(applyEdits([]byte(text), edits)), nil
+}
+
+// ownedStatement is a statement that several shards run, as each of them uses its own rows alone.
+func (s *session) ownedStatement(st *statement) (*statement, *pgerr.Error) {
+	text, refused := s.ownedText(st.text)
+	if refused != nil || text == st.text {
+		return st, refused
+	}
+	owned := *st
+	owned.text, owned.elsewhere, owned.serverName, owned.scan = text, true, "", nil
+	if owned.origin == nil {
+		owned.origin = st
+	}
+	if st.sql != nil { // backends know it by the name that it was given
+		owned.serverName = st.serverName + "_owned"
+		owned.sql = &sqlPrepared{types: st.sql.types, source: "PREPARE " + owned.serverName + " " + st.sql.types + " AS " + text}
+	}
+	return &owned, nil
+}
+
+// ownParts has the parts of a run use only what their shards own.
+func (s *session) ownParts(r *spreadRun) *pgerr.Error {
+	if m := s.currentMap(); m == nil || !m.IsMoving() || r.divided != plan.Same && r.divided != plan.Kept {
+		return nil
+	}
+	made := map[*statement]*statement{}
+	for i := range r.parts {
+		given := r.parts[i].statement
+		if made[given] == nil {
+			owned, refused := s.ownedStatement(given)
+			if refused != nil {
+				return refused
+			}
+			made[given] = owned
+		}
+		r.parts[i].statement = made[given]
+	}
+	return nil
+}
+
+// ownQuery has a text that goes to several shards use only what these own.
+func (s *session) ownQuery(o *op) *pgerr.Error {
+	if s.loading != nil {
+		return nil
+	}
+	text, refused := s.ownedText(string(o.data))
+	if refused == nil && text != string(o.data) {
+		o.data, o.elsewhere = []byte(text), true
+	}
+	return refused
+}

@@ -1,0 +1,197 @@
+package session
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// A switch changes who owns rows, and waits until no router has anything under way that goes by an older map. A session says which version it goes by after it has said what it is about to use,
+// and whoever asks whether a map has settled looks in the opposite order, after that map was published. A transaction goes by the newest map until it has used a keyspace that changes; that one it
+// keeps to its end, and is waited for.
+
+// goBy makes a map the transaction's.
+func (s *session) goBy(view *mapView) {
+	s.tx.view = view
+	s.noteVersion()
+}
+
+// noteVersion says which version of the map the session goes by.
+func (s *session) noteVersion() {
+	if m := s.currentMap(); m != nil {
+		s.version.Store(m.Version())
+	}
+}
+
+// takeMap has the transaction go by the newest map, if it may; a statement that needs that and cannot have it is refused.
+func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
+	switch {
+	case s.tx.view == nil:
+		s.goBy(s.view) // what it was planned with
+		return nil
+	case s.tx.view.m == s.view.m || s.tx.view.m.Version() >= s.view.m.Version():
+		return nil
+	}
+	used, wants := s.usedKeyspaces(), s.wantedKeyspaces(st)
+	older, newer := s.tx.view.m, s.view.m
+	if s.tx.view.tables == s.view.tables && !slices.ContainsFunc(used, func(name string) bool { return staysWith(older.Keyspace(name), newer.Keyspace(name)) }) {
+		if s.tx.since == nil && (s.backend != nil || s.isSpread()) {
+			s.tx.since = older
+		}
+		s.goBy(s.view)
+		return s.newToSnapshot(wants, used)
+	}
+	for _, name := range wants {
+		if !slices.Contains(used, name) && !older.Keyspace(name).Same(newer.Keyspace(name)) {
+			return errMoved(name)
+		}
+	}
+	return nil
+}
+
+// staysWith says whether a transaction that has used a keyspace keeps it as it was. While some of it is held, only keys are used whose owner stays.
+func staysWith(older, newer *topology.Keyspace) bool {
+	return older != nil && !older.Holds() && !older.Same(newer)
+}
+
+// newToSnapshot refuses what has changed its owner since the transaction took its snapshots: those are older than the rows' arrival.
+func (s *session) newToSnapshot(wants, used []string) *pgerr.Error {
+	if s.tx.since == nil {
+		return nil
+	}
+	for _, name := range wants {
+		if slices.Contains(used, name) || s.tx.since.Keyspace(name).Same(s.currentMap().Keyspace(name)) {
+			continue
+		}
+		level, refused := s.isolation()
+		if refused != nil {
+			return refused
+		}
+		if level != readCommitted {
+			return errMoved(name)
+		}
+	}
+	return nil
+}
+
+const readCommitted = "read committed"
+
+func errMoved(keyspace string) *pgerr.Error {
+	return pgerr.New(pgerr.SerializationFailure, "rows of keyspace %q were moved to another shard while the transaction was running", keyspace).
+		WithDetail("The transaction has not used the keyspace before, and what it has seen so far is older than the move.").WithHint("Begin it again.")
+}
+
+// usedKeyspaces are those that the transaction has used before the statement at hand.
+func (s *session) usedKeyspaces() []string {
+	m := s.tx.view.m
+	used := addKeyspaces(nil, m, s.used.tables)
+	if len(s.ops) > 0 && len(s.unitPlans) > 0 {
+		for _, p := range s.unitPlans[:len(s.unitPlans)-1] {
+			used = p.addKeyspaces(used, m)
+		}
+	}
+	return used
+}
+
+// wantedKeyspaces are those that a statement uses.
+func (s *session) wantedKeyspaces(st *plan.Statement) []string {
+	wants := addKeyspaces(nil, s.view.m, st.Uses)
+	if run := s.whatRuns(st); run != st {
+		wants = append(wants, addKeyspaces(nil, s.view.m, run.Uses)...)
+	}
+	return wants
+}
+
+// addKeyspaces adds the keyspaces of tables.
+func addKeyspaces(names []string, m *topology.Map, tables []plan.RelationName) []string {
+	for _, name := range tables {
+		if t := m.Table(name.Schema, name.Name); t != nil && t.Kind() == topology.Sharded && !slices.Contains(names, t.Keyspace().Name()) {
+			names = append(names, t.Keyspace().Name())
+		}
+	}
+	return names
+}
+
+func (p *planned) addKeyspaces(names []string, m *topology.Map) []string {
+	for i := range p.plan.Statements {
+		names = addKeyspaces(names, m, p.plan.Statements[i].Uses)
+	}
+	return names
+}
+
+// awaitKeyspace waits until nothing of a keyspace is held.
+func (s *session) awaitKeyspace(route *plan.Route) (*topology.Keyspace, *pgerr.Error) {
+	refused := s.awaitOwner(route, func(k *topology.Keyspace) bool { return !k.Holds() })
+	return s.currentMap().Keyspace(route.Keyspace), refused
+}
+
+// settle tells which version of the map this router goes by, as soon as nothing uses what has changed under an older one.
+func (s *Server) settle(ctx context.Context) {
+	var settled *topology.Map
+	for ctx.Err() == nil {
+		changed := s.config.MapChanged()
+		if m := s.see().m; m != nil && m != settled && s.awaitSettled(ctx, settled, m, changed) {
+			settled = m
+			s.config.Settled(m.Version())
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// awaitSettled waits until no session uses anything that differs between two maps under the older one. It gives up when there is another map.
+func (s *Server) awaitSettled(ctx context.Context, before, m *topology.Map, changed <-chan struct{}) bool {
+	differs := differingKeyspaces(before, m)
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		if s.isSettled(m, differs) {
+			return true
+		}
+		select {
+		case <-time.After(pause):
+		case <-changed:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func differingKeyspaces(before, m *topology.Map) []string {
+	var names []string
+	for _, k := range m.Keyspaces() {
+		if before == nil || !k.Same(before.Keyspace(k.Name())) {
+			names = append(names, k.Name())
+		}
+	}
+	return names
+}
+
+func (s *Server) isSettled(m *topology.Map, keyspaces []string) bool {
+	if len(keyspaces) == 0 {
+		return true
+	}
+	concerns := func(name string) bool { return slices.Contains(keyspaces, name) }
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, session := range s.sessions {
+		p := session.using.Load() // first: the version is said after it
+		uses := p == anyTables || p != nil && slices.ContainsFunc(p.addKeyspaces(nil, m), concerns) || slices.ContainsFunc(session.used.keyspaces(m), concerns)
+		if uses && session.version.Load() < m.Version() {
+			return false
+		}
+	}
+	return true
+}
+
+// keyspaces are those of the tables. Anybody may ask.
+func (u *usedTables) keyspaces(m *topology.Map) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return addKeyspaces(nil, m, u.tables)
+}
