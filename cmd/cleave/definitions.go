@@ -48,6 +48,10 @@ func notHeld(err error) *pgerr.Error {
 	if errors.As(err, &open) {
 		return shard.RolloutInTheWay(open.Rollout)
 	}
+	var moving *store.MovingError
+	if errors.As(err, &moving) {
+		return shard.MoveInTheWay(moving.Move)
+	}
 	return pgerr.New(pgerr.CannotConnectNow, "the schema cannot be changed now").
 		WithDetail("The other routers could not be told: %s.", err).WithHint("Changes of tables that several shards have need etcd: 'cleave status' tells how it is.")
 }

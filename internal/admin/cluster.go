@@ -44,6 +44,11 @@ type Cluster interface {
 	ReferenceTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
 	// UndistributeTables lets tables be on the home shard alone again.
 	UndistributeTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
+	// StartMoves asks for rows to be moved from shards to another. Moves lists moves, Move reads one, and WishMove says what is to become of it.
+	StartMoves(ctx context.Context, request api.StartMove) (api.MoveList, error)
+	Moves(ctx context.Context) (api.MoveList, error)
+	Move(ctx context.Context, id string) (api.Move, error)
+	WishMove(ctx context.Context, id, wish string) (api.Move, error)
 	// Sagas lists sagas of applications.
 	Sagas(ctx context.Context, request control.SagasRequest) (api.SagaList, error)
 	// CheckCopies compares the copies of reference tables, and repairs them.

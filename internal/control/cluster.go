@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -117,6 +119,8 @@ type Cluster struct {
 	// left are tables that a dead router held: it may have been repairing their copies.
 	leftLock sync.Mutex
 	left     []topology.TableName
+	// mover carries out moves while this process leads.
+	mover *reshard.Mover
 }
 
 // recentReport is a look at a shard, and when and where that was.
@@ -133,6 +137,7 @@ const reportAge = time.Minute
 func New(config Config) *Cluster {
 	config = config.withDefaults()
 	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
+	c.mover = reshard.New(reshard.Config{Store: config.Store, Access: config.Access, Rename: plan.Renamed, Logger: config.Logger})
 	c.config.FinishHold = func(ctx context.Context, hold topology.Hold) error {
 		if err := c.finishTransactions(ctx); err != nil {
 			return err

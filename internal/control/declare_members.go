@@ -456,6 +456,10 @@ func asClientError(err error) *pgerr.Error {
 	if errors.As(err, &open) {
 		return shard.RolloutInTheWay(open.Rollout)
 	}
+	var moving *store.MovingError
+	if errors.As(err, &moving) {
+		return shard.MoveInTheWay(moving.Move)
+	}
 	if errors.Is(err, store.ErrNotRegistered) {
 		return pgerr.New(pgerr.CannotConnectNow, "this router has no record in etcd, so nobody would wait for it").
 			WithHint("Try again in a moment; 'cleave status' lists the routers that have one.")

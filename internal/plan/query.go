@@ -273,6 +273,8 @@ func (v *survey) routeSingle() {
 func (v *survey) routeSharded() {
 	first := &v.tables[v.sharded[0]]
 	switch {
+	case v.p.Map.ShardCount() == 1 && v.s.Query != nil: // whatever keys rows have, they are there, and the table's guard says what it takes
+		v.out.Route = Route{Level: Home, Why: "the only shard"}
 	case v.shard != "":
 		v.mixed(first, "single", v.singleName+" is on shard "+v.shard)
 	case v.homeWhy != "":

@@ -14,6 +14,9 @@ import (
 
 // rolloutInTheWay refuses a definition of tables that shards have in two forms: it could not be the same on both.
 func (s *session) rolloutInTheWay(st *plan.Statement) *pgerr.Error {
+	if refused := s.moveInTheWay(st); refused != nil {
+		return refused
+	}
 	if !st.Schema || len(st.Alters) == 0 {
 		return nil
 	}
@@ -23,6 +26,22 @@ func (s *session) rolloutInTheWay(st *plan.Statement) *pgerr.Error {
 	}
 	if r, open := s.server.see().schema.OpenRollout(tables...); open {
 		return shard.RolloutInTheWay(r)
+	}
+	return nil
+}
+
+// moveInTheWay refuses a definition that has to do with tables whose rows are moving: both shards must have them as they were, and views of theirs too.
+func (s *session) moveInTheWay(st *plan.Statement) *pgerr.Error {
+	if !st.Schema && len(st.Holds) == 0 {
+		return nil
+	}
+	state := s.server.see().schema
+	for _, list := range [][]plan.RelationName{st.Alters, st.Uses, st.Holds} {
+		for _, name := range list {
+			if m, moving := state.MoveOf(topology.TableName(name)); moving {
+				return shard.MoveInTheWay(m)
+			}
+		}
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/secret"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -80,6 +81,41 @@ func (a Access) ConnectTo(ctx context.Context, spec topology.ShardSpec, address 
 		return nil, connectError(spec.Name, address, access, err)
 	}
 	return conn, nil
+}
+
+// Replicate logs in to the shard's primary as one who reads its changes.
+func (a Access) Replicate(ctx context.Context, spec topology.ShardSpec) (*pgconn.PgConn, error) {
+	access := a.to(spec)
+	config, err := access.config(spec.Primary.Address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to shard %q at %s: %w", spec.Name, spec.Primary.Address, err)
+	}
+	// What stands for limits there would end a connection that does nothing but keep a snapshot.
+	config.RuntimeParams = map[string]string{"application_name": "cleave/move", "replication": "database", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+	conn, err := pgconn.ConnectConfig(ctx, &config.Config)
+	if err != nil {
+		return nil, connectError(spec.Name, spec.Primary.Address, access, err)
+	}
+	return conn, nil
+}
+
+// Conninfo is how another shard's server connects to this one. It has the password in it.
+func (a Access) Conninfo(spec topology.ShardSpec, application string) (string, error) {
+	access := a.to(spec)
+	host, port, err := net.SplitHostPort(spec.Primary.Address)
+	if err != nil {
+		return "", fmt.Errorf("address %q: write host:port", spec.Primary.Address)
+	}
+	password := ""
+	if !access.Password.IsZero() {
+		if password, err = access.Password.Resolve(); err != nil {
+			return "", err
+		}
+	}
+	return conninfo([][2]string{
+		{"host", host}, {"port", port}, {"dbname", access.Database}, {"user", access.User}, {"password", password}, {"sslmode", access.SSLMode}, {"sslrootcert", access.RootCAFile},
+		{"application_name", application}, {"connect_timeout", "10"}, {"keepalives_idle", "15"}, {"keepalives_interval", "5"}, {"keepalives_count", "3"},
+	}), nil
 }
 
 // sessionSettings make every connection alike, whatever was set for the role, the database or the server.

@@ -155,16 +155,21 @@ func (c *Comparison) Digest(ctx context.Context, on querier) (*Digest, error) {
 // addPart adds what is on some pages; on the last ones, and all that come after them. The hashes are summed up in halves, so that a sum never
 // leaves a bigint.
 func (c *Comparison) addPart(ctx context.Context, on querier, d *Digest, from int64, last bool) error {
-	where := fmt.Sprintf("t.ctid >= '(%d,0)'::tid", from)
-	if !last {
-		where += fmt.Sprintf(" AND t.ctid < '(%d,0)'::tid", from+pagesAtOnce)
+	to := from + pagesAtOnce
+	if last {
+		to = -1
 	}
+	return c.addRows(ctx, on, d, c.Definition.Table.String(), PagesSQL(from, to))
+}
+
+// addRows adds the rows of one relation that fit a condition.
+func (c *Comparison) addRows(ctx context.Context, on querier, d *Digest, relation, where string) error {
 	query := fmt.Sprintf(`
 		SELECT h.bucket, count(*), sum(h.a & 4294967295)::bigint, sum(h.a >> 32)::bigint, sum(h.b & 4294967295)::bigint, sum(h.b >> 32)::bigint FROM (
 			SELECT %s AS bucket, hashtextextended(r.whole, %d) AS a, hashtextextended(r.whole, %d) AS b
 			FROM (SELECT %s AS key, %s AS whole FROM ONLY %s AS t WHERE %s OFFSET 0) AS r) AS h
 		GROUP BY h.bucket`,
-		c.bucketOf("r.key"), c.seeds[1], c.seeds[2], c.bucketText(), c.rowText(), c.Definition.Table, where)
+		c.bucketOf("r.key"), c.seeds[1], c.seeds[2], c.bucketText(), c.rowText(), relation, where)
 	rows, err := on.Query(ctx, query)
 	if err != nil {
 		return err
@@ -183,6 +188,46 @@ func (c *Comparison) addPart(ctx context.Context, on querier, d *Digest, from in
 		return nil
 	})
 	return err
+}
+
+// DigestWhere is [Comparison.Digest] for the rows of the table, and of its partitions, that fit a condition over t.
+func (c *Comparison) DigestWhere(ctx context.Context, on querier, where string) (*Digest, error) {
+	d := &Digest{buckets: map[int32]bucket{}}
+	leaves, err := Leaves(ctx, on, c.Definition.Table)
+	if err != nil {
+		return nil, err
+	}
+	for _, leaf := range leaves {
+		for from := int64(0); from == 0 || from < leaf.Pages; from += pagesAtOnce {
+			to := from + pagesAtOnce
+			if to >= leaf.Pages {
+				to = -1
+			}
+			if err := c.addRows(ctx, on, d, leaf.Name.String(), PagesSQL(from, to)+" AND ("+where+")"); err != nil {
+				return nil, fmt.Errorf("sum the rows of table %s up: %w", leaf.Name, err)
+			}
+		}
+	}
+	return d, nil
+}
+
+// RowsOf are the rows of some buckets that fit a condition over t: what identifies each, and a hash of all that is in it.
+func (c *Comparison) RowsOf(ctx context.Context, on querier, where string, buckets []int32) (map[string]string, error) {
+	rows, err := on.Query(ctx, fmt.Sprintf("SELECT %s, hashtextextended(%s, %d)::text || ' ' || count(*) OVER (PARTITION BY %s) FROM %s AS t WHERE (%s) AND %s",
+		c.bucketText(), c.rowText(), c.seeds[1], c.bucketText(), c.Definition.Table, where, c.inBuckets(buckets)))
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]string{}
+	var key, hash string
+	_, err = pgx.ForEachRow(rows, []any{&key, &hash}, func() error {
+		found[key] = hash
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read rows of table %s: %w", c.Definition.Table, err)
+	}
+	return found, nil
 }
 
 // ReadSQL streams the rows of some buckets out.

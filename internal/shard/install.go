@@ -104,6 +104,7 @@ var steps = []step{
 	{"materialised views over several shards", stagedRows, []Object{{Kind: "function", Name: "cleave.staged_rows()"}, {Kind: "function", Name: "cleave.plain_viewdef(pg_catalog.oid)"}}},
 	{"moves", movesNoted, tablesNamed("backends")},
 	{"what a shard owns", pinsLookedUp, []Object{{Kind: "function", Name: "cleave.pinned(pg_catalog.text,bigint,pg_catalog.bytea[])"}}},
+	{"marks", marksLeft, tablesNamed("marks")},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step

@@ -362,3 +362,10 @@ func RolloutInTheWay(r topology.Rollout) *pgerr.Error {
 		WithDetail("It changes %s shard by shard, so shards differ until it has ended.", strings.Join(names, ", ")).
 		WithHint("End it with cleave.rollout_finish('%[1]s') or cleave.rollout_undo('%[1]s').", strings.ReplaceAll(r.Name, "'", "''"))
 }
+
+// MoveInTheWay refuses what cannot be done to tables while rows of theirs move between shards.
+func MoveInTheWay(m topology.Moving) *pgerr.Error {
+	return pgerr.New(pgerr.ObjectInUse, "rows of keyspace %q are moving between shards", m.Keyspace).
+		WithDetail("Until move %s has ended, its tables and the views that read them have to stay as they are on both shards.", m.ID).
+		WithHint("Wait for it (cleave.moves, 'cleave move watch %[1]s'), or take it back: cleave move cancel %[1]s.", m.ID)
+}

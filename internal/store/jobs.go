@@ -79,6 +79,74 @@ func (s *Store) Jobs(ctx context.Context) ([]Job, error) {
 	return jobs, err
 }
 
+// AskJob stores a new job, for the leader to see to. Anybody may. It fails with [ErrExists].
+func (s *Store) AskJob(ctx context.Context, job Job) (Job, error) {
+	if job.ID == "" || strings.Contains(job.ID, "/") {
+		return Job{}, fmt.Errorf("ask for a job: id %q is empty or has a slash", job.ID)
+	}
+	mine := newAttempt()
+	value, err := jobRecord{job.ID, job.Kind, job.State, job.Body, mine}.encode()
+	if err != nil {
+		return Job{}, fmt.Errorf("ask for a job: %w", err)
+	}
+	key := s.keys.jobs + job.ID
+	response, _, err := s.commit(ctx, transaction{
+		action: "ask for a job", when: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+		then: []clientv3.Op{clientv3.OpPut(key, value)}, otherwise: []clientv3.Op{clientv3.OpGet(key)},
+	})
+	if err != nil {
+		return Job{}, err
+	}
+	if response.Succeeded {
+		job.Revision = response.Header.Revision
+		return job, nil
+	}
+	for _, kv := range response.Responses[0].GetResponseRange().Kvs {
+		if stored, wrote, err := decodeJob(kv); err == nil && wrote == mine { // an earlier try was applied and its answer lost
+			return stored, nil
+		}
+	}
+	return Job{}, fmt.Errorf("ask for job %s: %w", job.ID, ErrExists)
+}
+
+// Wish says what somebody wants to become of a job; the leader reads it, and answers in the job. A later wish takes the place of an earlier one. It fails with [ErrNoJob].
+func (s *Store) Wish(ctx context.Context, id, wish string) error {
+	response, _, err := s.commit(ctx, transaction{
+		action: "wish", when: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.keys.jobs+id), ">", 0)},
+		then: []clientv3.Op{clientv3.OpPut(s.keys.wishes+id, wish)}, otherwise: []clientv3.Op{clientv3.OpGet(s.keys.jobs + id)},
+	})
+	if err != nil {
+		return err
+	}
+	if !response.Succeeded {
+		return fmt.Errorf("job %q: %w", id, ErrNoJob)
+	}
+	return nil
+}
+
+// Wished returns the last wish for a job, empty if there is none, and its revision.
+func (s *Store) Wished(ctx context.Context, id string) (wish string, revision int64, err error) {
+	var response *clientv3.GetResponse
+	err = s.request(ctx, "read a wish", func(ctx context.Context, client *clientv3.Client) (err error) {
+		response, err = client.Get(ctx, s.keys.wishes+id)
+		return err
+	})
+	if err != nil || len(response.Kvs) == 0 {
+		return "", 0, err
+	}
+	return string(response.Kvs[0].Value), response.Kvs[0].ModRevision, nil
+}
+
+// ForgetWish removes a wish that was heard, unless there is a newer one.
+func (s *Store) ForgetWish(ctx context.Context, id string, revision int64) error {
+	key := s.keys.wishes + id
+	_, _, err := s.commit(ctx, transaction{
+		action: "forget a wish", when: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", revision)},
+		then: []clientv3.Op{clientv3.OpDelete(key)}, otherwise: []clientv3.Op{clientv3.OpGet(key)},
+	})
+	return err
+}
+
 // CreateJob stores a new job and returns it with its revision. It fails with [ErrExists], or with [ErrNotLeader].
 func (l *Leadership) CreateJob(ctx context.Context, job Job) (Job, error) {
 	if job.ID == "" || strings.Contains(job.ID, "/") {

@@ -117,6 +117,25 @@ func (s *Store) UpdateHolding(ctx context.Context, holdID string, change func(*t
 	}, change)
 }
 
+// UpdateMap is [Store.Update] by the leader: the map is written only if the leadership holds at that very moment, otherwise it fails with [ErrNotLeader].
+func (l *Leadership) UpdateMap(ctx context.Context, change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
+	return l.store.update(ctx, func(ctx context.Context) ([]clientv3.Cmp, error) {
+		var response *clientv3.GetResponse
+		err := l.store.request(ctx, "look who leads", func(ctx context.Context, client *clientv3.Client) (err error) {
+			response, err = client.Get(ctx, l.key)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if len(response.Kvs) == 0 || response.Kvs[0].CreateRevision != l.token {
+			l.end()
+			return nil, ErrNotLeader
+		}
+		return []clientv3.Cmp{l.stillLeads()}, nil
+	}, change)
+}
+
 // update is Update, where all that must returns has to hold when the map is written.
 func (s *Store) update(ctx context.Context, must func(context.Context) ([]clientv3.Cmp, error), change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
 	pause := time.Millisecond

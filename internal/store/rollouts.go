@@ -95,6 +95,9 @@ func (s *Store) BeginRollout(ctx context.Context, r topology.Rollout) (topology.
 		if other, inTheWay := now.OpenRollout(r.Tables...); inTheWay {
 			return schemaStep{}, &RolloutError{Rollout: other}
 		}
+		if move, inTheWay := now.MoveOf(r.Tables...); inTheWay {
+			return schemaStep{}, &MovingError{Move: move}
+		}
 		if hold, held := now.Conflict(topology.Hold{Tables: r.Tables}); held {
 			return schemaStep{}, &HeldError{Hold: hold}
 		}

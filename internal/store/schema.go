@@ -16,10 +16,11 @@ import (
 )
 
 // schemaFormat is what a stored schema state says of itself. Another format gets another number, and old binaries say that
-// they are old. A state with roll-outs has the second one: who does not know them would lose them with its next write.
+// they are old. A state with roll-outs has the second one, and one with moves the third: who does not know them would lose them with its next write.
 const (
 	schemaFormat   = 1
 	rolloutsFormat = 2
+	movesFormat    = 3
 )
 
 // maxSchemaBytes leaves room beside the state in what etcd takes as one request.
@@ -40,6 +41,7 @@ type schemaRecord struct {
 	MapVersion uint64          `json:"map_version"`
 	Holds      []holdRecord    `json:"holds,omitempty"`
 	Rollouts   []rolloutRecord `json:"rollouts,omitempty"`
+	Moves      []movingRecord  `json:"moves,omitempty"`
 	Attempts   []string        `json:"attempts"` // those that wrote it, the newest first
 }
 
@@ -66,6 +68,10 @@ func (c storedSchema) encode() (string, error) {
 		record.Format = rolloutsFormat
 		record.Rollouts = append(record.Rollouts, recordOf(r))
 	}
+	for _, m := range c.state.Moves {
+		record.Format = movesFormat
+		record.Moves = append(record.Moves, recordOfMove(m))
+	}
 	for _, a := range c.attempts {
 		record.Attempts = append(record.Attempts, hex.EncodeToString(a[:]))
 	}
@@ -86,8 +92,8 @@ func decodeSchema(kv keyValue) (storedSchema, error) {
 	if err := json.Unmarshal(kv.Value, &record); err != nil {
 		return storedSchema{}, fmt.Errorf("stored schema state: %w", err)
 	}
-	if record.Format != schemaFormat && record.Format != rolloutsFormat {
-		return storedSchema{}, fmt.Errorf("stored schema state has format %d, this version reads formats %d and %d", record.Format, schemaFormat, rolloutsFormat)
+	if record.Format < schemaFormat || record.Format > movesFormat {
+		return storedSchema{}, fmt.Errorf("stored schema state has format %d, this version reads formats %d to %d", record.Format, schemaFormat, movesFormat)
 	}
 	current := storedSchema{revision: kv.ModRevision}
 	current.state.Epoch, current.state.MapVersion = record.Epoch, record.MapVersion
@@ -104,6 +110,13 @@ func decodeSchema(kv keyValue) (storedSchema, error) {
 			return storedSchema{}, fmt.Errorf("stored schema state: %w", err)
 		}
 		current.state.Rollouts = append(current.state.Rollouts, rollout)
+	}
+	for _, stored := range record.Moves {
+		moving, err := stored.moving()
+		if err != nil {
+			return storedSchema{}, fmt.Errorf("stored schema state: %w", err)
+		}
+		current.state.Moves = append(current.state.Moves, moving)
 	}
 	for _, text := range record.Attempts {
 		name, err := hex.DecodeString(text)
@@ -170,6 +183,9 @@ func (s *Store) Hold(ctx context.Context, hold topology.Hold) (topology.SchemaSt
 		}
 		if other, inTheWay := now.OpenRollout(hold.Tables...); inTheWay {
 			return schemaStep{}, &RolloutError{Rollout: other}
+		}
+		if move, inTheWay := now.MoveOf(hold.Tables...); inTheWay {
+			return schemaStep{}, &MovingError{Move: move}
 		}
 		if !seen.Lives(hold.Holder) {
 			return schemaStep{}, fmt.Errorf("router %s: %w", hold.Holder, ErrNotRegistered)

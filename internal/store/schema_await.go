@@ -96,7 +96,7 @@ func (s *Store) AwaitSchema(ctx context.Context, epoch uint64) (late []Router, e
 		if late = overview.late(epoch); len(late) == 0 {
 			return nil, nil
 		}
-		s.awaitRecords(ctx, late, epoch, current.asOf+1)
+		s.awaitRecords(ctx, late, current.asOf+1, func(r Router) bool { return r.SchemaApplied >= epoch })
 		select {
 		case <-ctx.Done():
 			return late, nil
@@ -105,9 +105,34 @@ func (s *Store) AwaitSchema(ctx context.Context, epoch uint64) (late []Router, e
 	}
 }
 
-// awaitRecords returns when the late routers seem to have applied the epoch, or when it is time to look again at all of them
+// AwaitSettled waits until every router that has a record has settled on the version of the map, or a later one. It returns those that have, and those that have not when the context ends.
+func (s *Store) AwaitSettled(ctx context.Context, version uint64) (settled, late []Router, err error) {
+	for {
+		overview, current, err := s.overview(ctx)
+		switch {
+		case err != nil && ctx.Err() != nil && len(settled)+len(late) > 0:
+			return settled, late, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("wait for map version %d to settle: %w", version, err)
+		}
+		settled, late = nil, nil
+		for _, r := range overview.Routers {
+			if r.Settled >= version {
+				settled = append(settled, r)
+			} else {
+				late = append(late, r)
+			}
+		}
+		if len(late) == 0 || ctx.Err() != nil {
+			return settled, late, nil
+		}
+		s.awaitRecords(ctx, late, current.asOf+1, func(r Router) bool { return r.Settled >= version })
+	}
+}
+
+// awaitRecords returns when the late routers' records seem to be as they should be, or when it is time to look again at all of them
 // because the watch may have missed something. It decides nothing.
-func (s *Store) awaitRecords(ctx context.Context, late []Router, epoch uint64, revision int64) {
+func (s *Store) awaitRecords(ctx context.Context, late []Router, revision int64, fits func(Router) bool) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), min(s.config.ProbeInterval, time.Second))
 	defer cancel()
 	client, err := s.connect(ctx)
@@ -123,7 +148,7 @@ func (s *Store) awaitRecords(ctx context.Context, late []Router, epoch uint64, r
 			break
 		}
 		for _, event := range response.Events {
-			if event.Type == clientv3.EventTypeDelete || hasApplied(event.Kv, epoch) {
+			if event.Type == clientv3.EventTypeDelete || recordFits(event.Kv, fits) {
 				delete(awaited, string(event.Kv.Key))
 			}
 		}
@@ -134,7 +159,7 @@ func (s *Store) awaitRecords(ctx context.Context, late []Router, epoch uint64, r
 	sleep(ctx, jitter(firstPause)) // Not in a tight loop, where the watch broke off.
 }
 
-func hasApplied(kv keyValue, epoch uint64) bool {
+func recordFits(kv keyValue, fits func(Router) bool) bool {
 	router, err := decodeRouter(kv)
-	return err == nil && router.SchemaApplied >= epoch
+	return err == nil && fits(router)
 }

@@ -42,6 +42,7 @@ type keys struct {
 	routers string
 	leaders string
 	jobs    string
+	wishes  string
 	waits   string
 }
 
@@ -53,6 +54,7 @@ func keysUnder(prefix string) keys {
 		routers: prefix + "router/",
 		leaders: prefix + "leader/",
 		jobs:    prefix + "job/",
+		wishes:  prefix + "wish/",
 		waits:   prefix + "wait/",
 	}
 }

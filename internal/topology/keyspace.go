@@ -381,6 +381,24 @@ func (k *Keyspace) Encode(point Point) (string, error) {
 	return encodePoint(k.types, point)
 }
 
+// ParseKey reads the values of a key from their texts.
+func (k *Keyspace) ParseKey(point Point) ([]key.Value, error) {
+	if len(point) != len(k.types) {
+		return nil, fmt.Errorf("a key of keyspace %q has %d values, not %d", k.Name(), len(k.types), len(point))
+	}
+	values := make([]key.Value, len(point))
+	for i, text := range point {
+		var err error
+		if values[i], err = k.types[i].Parse(text); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// EncodeBound returns the ordered encoding of a range's bound, which may have the first values of a key alone.
+func (k *Keyspace) EncodeBound(point Point) (string, error) { return encodePoint(k.types, point) }
+
 // encodePoint encodes the values of a key or, if there are fewer than types, of a bound.
 func encodePoint(types []key.Type, point Point) (string, error) {
 	if len(point) > len(types) {

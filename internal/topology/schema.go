@@ -16,6 +16,27 @@ type SchemaState struct {
 	Holds []Hold
 	// Rollouts are the open ones, of which no two change the same table, and the last ones that were closed.
 	Rollouts []Rollout
+	// Moves are those under way: nobody may change their tables.
+	Moves []Moving
+}
+
+// Moving is a move that keeps tables as they are.
+type Moving struct {
+	// ID is the move's, Keyspace what it moves rows of.
+	ID, Keyspace string
+	// Tables are those of the keyspace.
+	Tables []TableName
+}
+
+// MoveOf returns a move that keeps one of the tables as it is.
+func (s SchemaState) MoveOf(tables ...TableName) (Moving, bool) {
+	i := slices.IndexFunc(s.Moves, func(m Moving) bool {
+		return slices.ContainsFunc(tables, func(name TableName) bool { return slices.Contains(m.Tables, name) })
+	})
+	if i < 0 {
+		return Moving{}, false
+	}
+	return s.Moves[i], true
 }
 
 // Hold keeps statements off tables while somebody changes them.

@@ -1,0 +1,469 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/reshard"
+)
+
+func newMove() *cobra.Command {
+	var c connection
+	cmd := &cobra.Command{
+		Use:   "move",
+		Short: "Move rows from one shard to another while the application writes",
+		Long: `A move carries ranges of a keyspace, or single keys, from one shard to another, all tables of the
+keyspace together. Reads and writes go on; when both sides are equal, statements are held for some
+milliseconds while the owner changes. Until it is cleaned up, a move can be rolled back.
+
+The leader carries moves out, one at a time for each keyspace; whatever dies, it goes on.`,
+		Example: `  cleave move start --keyspace main --from s1 --to s2 --range 0000000000000000:4000000000000000
+  cleave move start --keyspace main --to s3 --key 4711
+  cleave move watch k3vq2m7a
+  cleave move rollback k3vq2m7a`,
+		Args: cobra.ArbitraryArgs,
+		RunE: helpOrUnknown,
+	}
+	c.flags(cmd)
+	cmd.AddCommand(newMoveStart(&c), newMoveList(&c), newMoveShow(&c), newMoveWatch(&c))
+	for _, w := range moveWishes {
+		cmd.AddCommand(newMoveWish(&c, w))
+	}
+	return cmd
+}
+
+// moveWish is a command that says what is to become of a move.
+type moveWish struct {
+	name        string
+	wish        reshard.Wish
+	short, long string
+}
+
+var moveWishes = []moveWish{
+	{"pause", reshard.Pause, "Let a move go no further for now", "The copy that is under way is given up and begins anew when the move is resumed; later on, changes are\nstill carried over, and the move does not switch."},
+	{"resume", reshard.Resume, "Go on with a move that was paused, or that has stopped", "A move stops by itself where it cannot get better by itself: 'cleave move show' says why."},
+	{"cancel", reshard.Cancel, "Take a move back that has not switched", "The copy is deleted, and slots, subscriptions and publications are removed."},
+	{"switch", reshard.Switch, "Let a move that was started with --manual switch", "It switches as soon as it is ready."},
+	{"rollback", reshard.RollBack, "Give rows back to the shard they came from", "It switches in the other direction, with all that was written since. A move can be rolled back after\nits switch for as long as --keep said."},
+	{"finish", reshard.Finish, "Clean up a move that has switched, before its time", "After that it cannot be rolled back."},
+}
+
+func newMoveWish(c *connection, w moveWish) *cobra.Command {
+	return &cobra.Command{
+		Use: w.name + " ID", Short: w.short, Long: w.short + ".\n\n" + w.long, Example: "  cleave move " + w.name + " k3vq2m7a", Args: moveID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			move, err := ask(cmd, c, "telling the leader", func(ctx context.Context, client *api.Client) (api.Move, error) {
+				return client.WishMove(ctx, args[0], string(w.wish))
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "The leader has been told to %s move %s, which is %s. 'cleave move watch %s' shows what becomes of it.\n", w.wish, move.ID, move.Phase, move.ID)
+			return nil
+		},
+	}
+}
+
+// moveID takes exactly the ID of a move.
+func moveID(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return wrongInputf("write '%s ID': 'cleave move list' shows the moves", cmd.CommandPath())
+	}
+	return nil
+}
+
+func newMoveStart(c *connection) *cobra.Command {
+	var request api.StartMove
+	var ranges, keys []string
+	var keep, pauseLimit time.Duration
+	var wait bool
+	var out output
+	cmd := &cobra.Command{
+		Use:   "start --to SHARD (--range LO:HI | --key VALUE | --from SHARD)",
+		Short: "Start a move",
+		Long: `Start a move of ranges (--range, as often as needed), of single keys (--key), or of all that a shard
+owns (--from alone). A range is written as its first point, a colon, and the first point behind it; either
+may be left out: in a keyspace by hash 16 hexadecimal digits, in one by range the key itself. Points and
+keys of several columns are JSON lists: --key '["eu", 17]'. A single key becomes pinned to the shard.
+
+Where ranges belong to several shards, there is one move for each.`,
+		Example: `  cleave move start --keyspace main --to s2 --range 0000000000000000:4000000000000000
+  cleave move start --keyspace events --to s3 --range 2026-01-01:2026-07-01
+  cleave move start --keyspace main --to s3 --key 4711 --wait
+  cleave move start --from s1 --to s2 --keep 24h --manual`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			var err error
+			if request.Ranges, err = parseRanges(ranges); err != nil {
+				return err
+			}
+			if request.Keys, err = parseKeys(keys); err != nil {
+				return err
+			}
+			request.KeepSeconds, request.PauseLimitMS = keep.Seconds(), pauseLimit.Milliseconds()
+			list, err := ask(cmd, c, "asking for the move", func(ctx context.Context, client *api.Client) (api.MoveList, error) {
+				return client.StartMoves(ctx, request)
+			})
+			if err != nil {
+				return err
+			}
+			if err := out.write(cmd, func(w io.Writer) error {
+				if out.format == formatJSON {
+					return printJSON(w, list)
+				}
+				return printStarted(w, list, request.DryRun)
+			}); err != nil || !wait || request.DryRun {
+				return err
+			}
+			return watchMoves(cmd, c, list.Moves)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&request.Keyspace, "keyspace", "", "the keyspace (with --from alone: all of them)")
+	flags.StringVar(&request.To, "to", "", "the shard that gets the rows")
+	flags.StringVar(&request.From, "from", "", "the shard that has them; with neither --range nor --key, all that it owns moves")
+	flags.StringArrayVar(&ranges, "range", nil, "a range, LO:HI")
+	flags.StringArrayVar(&keys, "key", nil, "a single key")
+	flags.IntVar(&request.Streams, "streams", 0, "how many copies run at once (default 2)")
+	flags.DurationVar(&keep, "keep", 0, "how long the move can be rolled back after it has switched, such as 24h")
+	flags.DurationVar(&pauseLimit, "pause-limit", 0, "how long statements may be held before the switch is taken back and tried again (default 1s)")
+	flags.BoolVar(&request.Manual, "manual", false, "do not switch before 'cleave move switch' says so")
+	flags.Int64Var(&request.MaxRate, "max-rate", 0, "copy so many bytes in a second at most (default: no limit)")
+	flags.BoolVar(&request.SkipVerify, "skip-verify", false, "do not compare both sides before the switch")
+	flags.StringVar(&request.Why, "why", "", "a note for others")
+	flags.BoolVar(&request.DryRun, "dry-run", false, "only say what would move")
+	flags.BoolVar(&wait, "wait", false, "show how far it is, and return when it has ended")
+	out.flags(cmd, formatTable, formatJSON)
+	return cmd
+}
+
+// parseRanges reads LO:HI.
+func parseRanges(texts []string) ([]api.MoveRange, error) {
+	var ranges []api.MoveRange
+	for _, text := range texts {
+		lo, hi, both := strings.Cut(text, ":")
+		if strings.HasPrefix(text, "[") {
+			lo, hi, both = strings.Cut(text, "]:")
+			lo += "]"
+		}
+		if !both {
+			return nil, wrongInputf("--range %q: write LO:HI; either may be left out", text)
+		}
+		from, err := parseMovePoint(lo)
+		if err != nil {
+			return nil, err
+		}
+		to, err := parseMovePoint(hi)
+		if err != nil {
+			return nil, err
+		}
+		ranges = append(ranges, api.MoveRange{From: from, To: to})
+	}
+	return ranges, nil
+}
+
+func parseKeys(texts []string) ([][]string, error) {
+	var keys [][]string
+	for _, text := range texts {
+		key, err := parseMovePoint(text)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
+// parseMovePoint reads a value, or a JSON list of values.
+func parseMovePoint(text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if !strings.HasPrefix(text, "[") {
+		return []string{text}, nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var values []any
+	if err := decoder.Decode(&values); err != nil {
+		return nil, wrongInputf("%q is not a JSON list: %v", text, err)
+	}
+	point := make([]string, len(values))
+	for i, value := range values {
+		point[i] = fmt.Sprint(value)
+	}
+	return point, nil
+}
+
+func printStarted(w io.Writer, list api.MoveList, dryRun bool) error {
+	for _, m := range list.Moves {
+		what := describeParts(m)
+		if dryRun {
+			fmt.Fprintf(w, "Would move %s of keyspace %s from shard %s to shard %s.\n", what, m.Keyspace, m.From, m.To)
+			continue
+		}
+		fmt.Fprintf(w, "Move %s: %s of keyspace %s, from shard %s to shard %s. 'cleave move watch %s' shows how far it is.\n", m.ID, what, m.Keyspace, m.From, m.To, m.ID)
+	}
+	return nil
+}
+
+func describeParts(m api.Move) string {
+	var parts []string
+	if n := len(m.Ranges); n > 0 {
+		parts = append(parts, counted(n, "range"))
+	}
+	if n := len(m.Keys); n > 0 {
+		parts = append(parts, counted(n, "key"))
+	}
+	return strings.Join(parts, " and ")
+}
+
+func newMoveList(c *connection) *cobra.Command {
+	var out output
+	var all bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "List moves: those under way, and the last ones that have ended", Example: "  cleave move list\n  cleave move list --all --format json", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			list, err := ask(cmd, c, "asking for the moves", func(ctx context.Context, client *api.Client) (api.MoveList, error) { return client.Moves(ctx) })
+			if err != nil {
+				return err
+			}
+			return out.write(cmd, func(w io.Writer) error {
+				if out.format == formatJSON {
+					return printJSON(w, list)
+				}
+				return printMoves(w, list.Moves, all)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all that have ended, too")
+	out.flags(cmd, formatTable, formatJSON)
+	return cmd
+}
+
+// endedShown is how many moves that have ended are listed unless all are asked for.
+const endedShown = 5
+
+func printMoves(w io.Writer, moves []api.Move, all bool) error {
+	var rows [][]any
+	ended := 0
+	for _, m := range moves {
+		if reshard.Phase(m.Phase).HasEnded() {
+			if ended++; ended > endedShown && !all {
+				continue
+			}
+		}
+		rows = append(rows, []any{m.ID, m.Keyspace, m.From, m.To, describeParts(m), m.Phase, progressOf(m), firstLine(stateOf(m))})
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(w, "There are no moves: 'cleave move start' starts one.")
+		return err
+	}
+	return printTable(w, []string{"id", "keyspace", "from", "to", "what", "phase", "copied", "state"}, rows)
+}
+
+// progressOf is how far the copy is.
+func progressOf(m api.Move) string {
+	if m.Share == 0 && m.Rows == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.0f %%, %s rows, %s", m.Share*100, grouped(float64(m.Rows)), bytesOf(m.Bytes))
+}
+
+// stateOf is what there is to be said of a move.
+func stateOf(m api.Move) string {
+	switch {
+	case m.Stopped != "":
+		return "stopped: " + m.Stopped
+	case m.Paused:
+		return "paused"
+	case m.Error != "":
+		return m.Error
+	default:
+		return m.Waiting
+	}
+}
+
+// bytesOf prints a size for people.
+func bytesOf(n int64) string {
+	value, units := float64(n), []string{"B", "kB", "MB", "GB", "TB"}
+	unit := 0
+	for value >= 1000 && unit < len(units)-1 {
+		value /= 1000
+		unit++
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, units[unit])
+}
+
+func newMoveShow(c *connection) *cobra.Command {
+	var out output
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show all about a move", Example: "  cleave move show k3vq2m7a", Args: moveID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			move, err := ask(cmd, c, "asking for the move", func(ctx context.Context, client *api.Client) (api.Move, error) { return client.Move(ctx, args[0]) })
+			if err != nil {
+				return err
+			}
+			return out.write(cmd, func(w io.Writer) error {
+				if out.format == formatJSON {
+					return printJSON(w, move)
+				}
+				return printMove(w, move)
+			})
+		},
+	}
+	out.flags(cmd, formatTable, formatJSON)
+	return cmd
+}
+
+func printMove(w io.Writer, m api.Move) error {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...)) }
+	line("move", "%s: %s of keyspace %s, from shard %s to shard %s", m.ID, describeParts(m), m.Keyspace, m.From, m.To)
+	for _, r := range m.Ranges {
+		line("", "from %s to %s", pointText(r.From, "the beginning"), pointText(r.To, "the end"))
+	}
+	for _, k := range m.Keys {
+		line("", "key %s", pointText(k, ""))
+	}
+	line("phase", "%s since %s", m.Phase, m.Since.Local().Format(time.DateTime))
+	if state := stateOf(m); state != "" {
+		line("state", "%s", state)
+	}
+	if copied := progressOf(m); copied != "" {
+		line("copied", "%s", copied)
+	}
+	for _, t := range m.Tables {
+		line("", "%s: %s rows, %s, %.0f %%", t.Name, grouped(float64(t.Rows)), bytesOf(t.Bytes), t.Share*100)
+	}
+	line("lag", "%s", bytesOf(m.LagBytes))
+	if m.Verified != "" {
+		line("verified", "%s", m.Verified)
+	}
+	for _, s := range m.Switches {
+		result := "switched"
+		if s.Failed != "" {
+			result = "taken back: " + s.Failed
+		}
+		line("switch", "%s: statements were held for %.1f ms; %s", s.At.Local().Format(time.DateTime), s.HeldMS, result)
+		var steps []string
+		for _, step := range s.Steps {
+			steps = append(steps, fmt.Sprintf("%s %.1f", step.Name, step.TookMS))
+		}
+		line("", "%s ms", strings.Join(steps, ", "))
+	}
+	if m.CanRollBack {
+		line("back", "'cleave move rollback %s' gives the rows back", m.ID)
+	}
+	if m.Cleaned > 0 {
+		line("cleaned", "%s rows were deleted where they are not owned any more", grouped(float64(m.Cleaned)))
+	}
+	return nil
+}
+
+func pointText(p []string, none string) string {
+	if len(p) == 0 {
+		return none
+	}
+	return strings.Join(p, ", ")
+}
+
+func newMoveWatch(c *connection) *cobra.Command {
+	return &cobra.Command{
+		Use: "watch ID", Short: "Show how far a move is until it has ended", Example: "  cleave move watch k3vq2m7a", Args: moveID,
+		RunE: func(cmd *cobra.Command, args []string) error { return watchMoves(cmd, c, []api.Move{{ID: args[0]}}) },
+	}
+}
+
+// watchEvery is how often somebody who watches sees something new.
+const watchEvery = 500 * time.Millisecond
+
+// watchMoves shows moves, one after the other, until each has ended, has stopped, or waits for somebody.
+func watchMoves(cmd *cobra.Command, c *connection, moves []api.Move) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if err := watchMove(cmd, client, m.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func watchMove(cmd *cobra.Command, client *api.Client, id string) error {
+	shown := newProgress(cmd)
+	defer shown.done()
+	last := ""
+	for {
+		m, err := client.Move(cmd.Context(), id)
+		if err != nil {
+			return callFailed(err)
+		}
+		if m.Phase != last {
+			shown.done()
+			fmt.Fprintf(cmd.OutOrStdout(), "%s  %s\n", time.Now().Format(time.TimeOnly), watchLine(m))
+			last = m.Phase
+		} else {
+			shown.step("%s", watchLine(m))
+		}
+		switch {
+		case reshard.Phase(m.Phase).HasEnded():
+			return nil
+		case m.Stopped != "":
+			return fmt.Errorf("move %s has stopped: %s", m.ID, m.Stopped)
+		case m.Paused:
+			return fmt.Errorf("move %s is paused: 'cleave move resume %s' lets it go on", m.ID, m.ID)
+		}
+		select {
+		case <-time.After(watchEvery):
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		}
+	}
+}
+
+// watchLine is one line about a move.
+func watchLine(m api.Move) string {
+	text := fmt.Sprintf("move %s: %s", m.ID, m.Phase)
+	switch reshard.Phase(m.Phase) {
+	case reshard.Copying:
+		const width = 24
+		full := int(m.Share * width)
+		text += fmt.Sprintf(" [%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", width-full), progressOf(m))
+		if m.SecondsLeft > 0 {
+			text += fmt.Sprintf(", about %s left", (time.Duration(m.SecondsLeft) * time.Second).String())
+		}
+	case reshard.CatchingUp, reshard.Ready, reshard.Switched:
+		text += ", " + bytesOf(m.LagBytes) + " behind"
+	case reshard.Cleaning:
+		text += fmt.Sprintf(", %s rows deleted", grouped(float64(m.Cleaned)))
+	default:
+	}
+	if n := len(m.Switches); n > 0 && m.Switches[n-1].Failed == "" {
+		text += fmt.Sprintf(", statements were held for %.1f ms", m.Switches[n-1].HeldMS)
+	}
+	if state := stateOf(m); state != "" {
+		text += " (" + firstLine(state) + ")"
+	}
+	return text
+}

@@ -1,0 +1,49 @@
+package admin
+
+import (
+	"net/http"
+
+	"github.com/cleavedb/cleave/internal/api"
+)
+
+func (s *Server) getMoves(w http.ResponseWriter, r *http.Request) error {
+	list, err := s.config.Cluster.Moves(r.Context())
+	if err != nil {
+		return err
+	}
+	list.Moves = listOf(list.Moves)
+	return reply(w, http.StatusOK, list)
+}
+
+func (s *Server) getMove(w http.ResponseWriter, r *http.Request) error {
+	move, err := s.config.Cluster.Move(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, move)
+}
+
+func (s *Server) startMoves(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.StartMove](r)
+	if err != nil {
+		return err
+	}
+	list, err := s.config.Cluster.StartMoves(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	list.Moves = listOf(list.Moves)
+	return reply(w, http.StatusAccepted, list)
+}
+
+func (s *Server) wishMove(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.WishMove](r)
+	if err != nil {
+		return err
+	}
+	move, err := s.config.Cluster.WishMove(r.Context(), r.PathValue("id"), request.Wish)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusAccepted, move)
+}

@@ -1,0 +1,124 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// MoveRange is a part of a keyspace's order: in one by hash 16 hexadecimal digits, in one by range the key's values. Nothing is the beginning or the end.
+type MoveRange struct {
+	From []string `json:"from,omitempty"`
+	To   []string `json:"to,omitempty"`
+}
+
+// StartMove asks for rows to be moved to a shard: ranges, keys, or all that a shard owns.
+type StartMove struct {
+	Keyspace string `json:"keyspace,omitempty"`
+	To       string `json:"to"`
+	// From is the shard that owns it. With neither ranges nor keys, all that it owns moves.
+	From   string      `json:"from,omitempty"`
+	Ranges []MoveRange `json:"ranges,omitempty"`
+	// Keys are moved one by one, and pinned.
+	Keys [][]string `json:"keys,omitempty"`
+	// Streams is how many copies run at once, KeepSeconds how long it can be rolled back after the switch, PauseLimitMS how long statements may be held.
+	Streams      int     `json:"streams,omitempty"`
+	KeepSeconds  float64 `json:"keep_seconds,omitempty"`
+	PauseLimitMS int64   `json:"pause_limit_ms,omitempty"`
+	// Manual: it does not switch before it is told to.
+	Manual bool `json:"manual,omitempty"`
+	// MaxRate is how many bytes are copied in a second at most.
+	MaxRate    int64  `json:"max_rate,omitempty"`
+	SkipVerify bool   `json:"skip_verify,omitempty"`
+	Why        string `json:"why,omitempty"`
+	// DryRun: it is only said what would move.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// Move is a move of rows from one shard to another.
+type Move struct {
+	ID       string      `json:"id"`
+	Keyspace string      `json:"keyspace"`
+	From     string      `json:"from"`
+	To       string      `json:"to"`
+	Ranges   []MoveRange `json:"ranges"`
+	Keys     [][]string  `json:"keys"`
+	// Phase is asked, checking, preparing, announcing, copying, catching up, verifying, ready, switching, switched, cleaning, cancelling, rolling back, done, cancelled or rolled back.
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"`
+	Asked time.Time `json:"asked"`
+	Ended time.Time `json:"ended,omitzero"`
+	// Paused: it waits for somebody to resume it. Stopped is why it does not go on by itself, Waiting what it waits for, Error what failed last.
+	Paused  bool   `json:"paused,omitempty"`
+	Stopped string `json:"stopped,omitempty"`
+	Waiting string `json:"waiting,omitempty"`
+	Error   string `json:"error,omitempty"`
+	// Rows and Bytes were copied; Share is which part of what has to be read was, from 0 to 1; SecondsLeft is how long the copy will take at that pace, 0 if that cannot be told.
+	Rows        int64   `json:"rows"`
+	Bytes       int64   `json:"bytes"`
+	Share       float64 `json:"share"`
+	SecondsLeft float64 `json:"seconds_left"`
+	// LagBytes is how far the target is behind.
+	LagBytes int64       `json:"lag_bytes"`
+	Verified string      `json:"verified,omitempty"`
+	Cleaned  int64       `json:"cleaned"`
+	Tables   []MoveTable `json:"tables"`
+	// Switches are the attempts to switch.
+	Switches []MoveSwitch `json:"switches"`
+	// CanRollBack: it was switched, and changes are carried back.
+	CanRollBack bool   `json:"can_roll_back,omitempty"`
+	Why         string `json:"why,omitempty"`
+}
+
+// MoveTable is how far a table is.
+type MoveTable struct {
+	Name  string  `json:"name"`
+	Rows  int64   `json:"rows"`
+	Bytes int64   `json:"bytes"`
+	Share float64 `json:"share"`
+}
+
+// MoveSwitch is an attempt to switch: how long statements were held for it, in milliseconds, and why it was taken back, if it was.
+type MoveSwitch struct {
+	At     time.Time  `json:"at"`
+	HeldMS float64    `json:"held_ms"`
+	Failed string     `json:"failed,omitempty"`
+	Steps  []MoveStep `json:"steps"`
+}
+
+// MoveStep is one step of a switch.
+type MoveStep struct {
+	Name   string  `json:"name"`
+	TookMS float64 `json:"took_ms"`
+}
+
+// MoveList is some moves.
+type MoveList struct {
+	Moves []Move `json:"moves"`
+}
+
+// WishMove says what is to become of a move: pause, resume, cancel, switch, roll back or finish.
+type WishMove struct {
+	Wish string `json:"wish"`
+}
+
+// Moves lists all moves, the newest first.
+func (c *Client) Moves(ctx context.Context) (MoveList, error) {
+	return get[MoveList](ctx, c, "/v1/moves")
+}
+
+// Move reads one move.
+func (c *Client) Move(ctx context.Context, id string) (Move, error) {
+	return get[Move](ctx, c, "/v1/moves/"+url.PathEscape(id))
+}
+
+// StartMoves asks for moves.
+func (c *Client) StartMoves(ctx context.Context, request StartMove) (MoveList, error) {
+	return send[MoveList](ctx, c, http.MethodPost, "/v1/moves", request)
+}
+
+// WishMove says what is to become of a move.
+func (c *Client) WishMove(ctx context.Context, id, wish string) (Move, error) {
+	return send[Move](ctx, c, http.MethodPost, "/v1/moves/"+url.PathEscape(id)+"/wish", WishMove{Wish: wish})
+}

@@ -1,0 +1,225 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/reshard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// StartMoves asks for moves, one for each keyspace and each shard that owns something of what was named. The leader carries them out.
+func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.MoveList, error) {
+	m, err := c.Map(ctx)
+	if err != nil {
+		return api.MoveList{}, err
+	}
+	moves, err := movesFor(m, request)
+	if err != nil {
+		return api.MoveList{}, err
+	}
+	for _, move := range moves {
+		if err := move.Check(m); err != nil && !reshard.OnlyMap(err) {
+			return api.MoveList{}, invalidMove(move, err)
+		}
+	}
+	var list api.MoveList
+	for _, move := range moves {
+		if !request.DryRun {
+			if err := reshard.Ask(ctx, c.config.Store, move); err != nil {
+				return list, err
+			}
+		}
+		list.Moves = append(list.Moves, describeMove(move))
+	}
+	c.mover.Poke()
+	return list, nil
+}
+
+func invalidMove(move *reshard.Move, err error) error {
+	var missing *topology.NotFoundError
+	if errors.As(err, &missing) {
+		return err
+	}
+	return &InvalidError{Message: fmt.Sprintf("keyspace %s cannot be moved from shard %s to shard %s: %v", move.Keyspace, move.Source, move.Target, err)}
+}
+
+// movesFor finds out what is to be moved from where.
+func movesFor(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
+	if request.To == "" {
+		return nil, &InvalidError{Message: "the shard that is to get the rows is not named", Hint: "--to SHARD."}
+	}
+	if m.Shard(request.To) == nil {
+		return nil, &topology.NotFoundError{Kind: "shard", Name: request.To}
+	}
+	if request.From != "" && m.Shard(request.From) == nil {
+		return nil, &topology.NotFoundError{Kind: "shard", Name: request.From}
+	}
+	named := len(request.Ranges)+len(request.Keys) > 0
+	switch {
+	case !named && request.From == "":
+		return nil, &InvalidError{Message: "what is to be moved is not named", Hint: "--range LO:HI, --key VALUE, or --from SHARD for all that a shard owns."}
+	case named && request.Keyspace == "":
+		return nil, &InvalidError{Message: "ranges and keys are those of a keyspace", Hint: "--keyspace NAME."}
+	}
+	var moves []*reshard.Move
+	for _, k := range m.Keyspaces() {
+		if request.Keyspace != "" && k.Name() != request.Keyspace || k.Strategy() == topology.BySchema && request.Keyspace == "" {
+			continue
+		}
+		found, err := keyspaceMoves(k, request)
+		if err != nil {
+			return nil, err
+		}
+		moves = append(moves, found...)
+	}
+	if len(moves) == 0 {
+		if request.Keyspace != "" && m.Keyspace(request.Keyspace) == nil {
+			return nil, &topology.NotFoundError{Kind: "keyspace", Name: request.Keyspace}
+		}
+		return nil, &InvalidError{Message: fmt.Sprintf("there is nothing to move to shard %s", request.To)}
+	}
+	return moves, nil
+}
+
+// keyspaceMoves are the moves of one keyspace, by the shards that own what is named.
+func keyspaceMoves(k *topology.Keyspace, request api.StartMove) ([]*reshard.Move, error) {
+	bySource := map[string]*reshard.Move{}
+	of := func(source string) *reshard.Move {
+		if bySource[source] == nil {
+			bySource[source] = &reshard.Move{Keyspace: k.Name(), Source: source, Target: request.To, Options: optionsOf(request), Why: request.Why}
+		}
+		return bySource[source]
+	}
+	wanted := func(shard string) bool { return shard != request.To && (request.From == "" || shard == request.From) }
+	all := len(request.Ranges)+len(request.Keys) == 0
+	spec := k.Spec()
+	ranges, err := reshard.Intersect(k, request.Ranges)
+	if err != nil {
+		return nil, &InvalidError{Message: err.Error()}
+	}
+	if all {
+		ranges = spec.Ranges
+	}
+	for _, r := range ranges {
+		if wanted(r.Shard) {
+			of(r.Shard).Ranges = append(of(r.Shard).Ranges, reshard.Range{From: r.From, To: r.To})
+		}
+	}
+	if all {
+		for _, p := range spec.Pins {
+			if wanted(p.Shard) {
+				of(p.Shard).Pins = append(of(p.Shard).Pins, p.Key)
+			}
+		}
+	}
+	for _, key := range request.Keys {
+		values, err := k.ParseKey(key)
+		if err != nil {
+			return nil, &InvalidError{Message: fmt.Sprintf("key %s: %v", strings.Join(key, ","), err)}
+		}
+		place, err := k.Locate(values...)
+		if err != nil {
+			return nil, &InvalidError{Message: err.Error()}
+		}
+		if wanted(place.Shard.Name()) {
+			of(place.Shard.Name()).Pins = append(of(place.Shard.Name()).Pins, topology.Point(key))
+		}
+	}
+	moves := make([]*reshard.Move, 0, len(bySource))
+	for _, move := range bySource {
+		move.Ranges = reshard.Join(move.Ranges)
+		moves = append(moves, move)
+	}
+	slices.SortFunc(moves, func(a, b *reshard.Move) int { return strings.Compare(a.Source, b.Source) })
+	return moves, nil
+}
+
+func optionsOf(request api.StartMove) reshard.Options {
+	return reshard.Options{
+		Streams: request.Streams, Keep: time.Duration(request.KeepSeconds * float64(time.Second)), PauseLimit: time.Duration(request.PauseLimitMS) * time.Millisecond,
+		Manual: request.Manual, MaxRate: request.MaxRate, SkipVerify: request.SkipVerify,
+	}
+}
+
+// Moves lists all moves, the newest first.
+func (c *Cluster) Moves(ctx context.Context) (api.MoveList, error) {
+	moves, err := reshard.List(ctx, c.config.Store)
+	list := api.MoveList{Moves: []api.Move{}}
+	for _, move := range moves {
+		list.Moves = append(list.Moves, describeMove(move))
+	}
+	return list, err
+}
+
+// Move reads one move.
+func (c *Cluster) Move(ctx context.Context, id string) (api.Move, error) {
+	move, err := reshard.Find(ctx, c.config.Store, id)
+	if errors.Is(err, store.ErrNoJob) {
+		return api.Move{}, &topology.NotFoundError{Kind: "move", Name: id}
+	}
+	if err != nil {
+		return api.Move{}, err
+	}
+	return describeMove(move), nil
+}
+
+// WishMove says what is to become of a move. The leader answers in the move.
+func (c *Cluster) WishMove(ctx context.Context, id, wish string) (api.Move, error) {
+	if !slices.Contains(reshard.Wishes(), reshard.Wish(wish)) {
+		return api.Move{}, &InvalidError{Message: fmt.Sprintf("%q is none of pause, resume, cancel, switch, roll back, finish", wish)}
+	}
+	move, err := c.Move(ctx, id)
+	if err != nil {
+		return api.Move{}, err
+	}
+	if reshard.Phase(move.Phase).HasEnded() {
+		return api.Move{}, &InvalidError{Message: fmt.Sprintf("move %s has ended: it is %s", id, move.Phase)}
+	}
+	if err := c.config.Store.Wish(ctx, id, wish); err != nil {
+		return api.Move{}, err
+	}
+	c.mover.Poke()
+	return c.Move(ctx, id)
+}
+
+func describeMove(m *reshard.Move) api.Move {
+	d := api.Move{
+		ID: m.ID, Keyspace: m.Keyspace, From: m.Source, To: m.Target, Phase: string(m.Phase), Since: m.Since, Asked: m.AskedAt, Ended: m.Ended, Paused: m.Paused, Stopped: m.Stopped,
+		Waiting: m.Waiting, Error: m.Error, Rows: m.Rows(), Bytes: m.Bytes(), Share: m.Share(), LagBytes: m.LagBytes, Verified: m.Verified, Cleaned: m.Cleaned,
+		CanRollBack: m.Phase == reshard.Switched && m.WayBack, Why: m.Why,
+		Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []api.MoveTable{}, Switches: []api.MoveSwitch{},
+	}
+	if share := d.Share; m.Phase == reshard.Copying && share > 0 {
+		d.SecondsLeft = time.Since(m.Since).Seconds() * (1 - share) / share
+	}
+	for _, r := range m.Ranges {
+		d.Ranges = append(d.Ranges, api.MoveRange{From: r.From, To: r.To})
+	}
+	for _, p := range m.Pins {
+		d.Keys = append(d.Keys, p)
+	}
+	for _, t := range m.Tables {
+		share := 1.0
+		if t.PagesInAll > 0 {
+			share = float64(t.PagesRead) / float64(t.PagesInAll)
+		}
+		d.Tables = append(d.Tables, api.MoveTable{Name: t.Name, Rows: t.Rows, Bytes: t.Bytes, Share: share})
+	}
+	for _, a := range m.Switches {
+		attempt := api.MoveSwitch{At: a.At, HeldMS: milliseconds(a.Held), Failed: a.Failed, Steps: []api.MoveStep{}}
+		for _, s := range a.Steps {
+			attempt.Steps = append(attempt.Steps, api.MoveStep{Name: s.Name, TookMS: milliseconds(s.Took)})
+		}
+		d.Switches = append(d.Switches, attempt)
+	}
+	return d
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,367 @@
+package rebalance
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Plan says what to move, and what comes of it.
+type Plan struct {
+	// ID depends on the version of the map and on what goes where, so the same decision has the same ID even if sizes were measured anew.
+	ID         string `json:"id"`
+	MapVersion uint64 `json:"map_version"`
+	// Algorithm, Measure and Tolerance are what the plan was made with. Measure is width if nothing else was known.
+	Algorithm string  `json:"algorithm"`
+	Measure   Measure `json:"measure"`
+	Tolerance float64 `json:"tolerance"`
+	// Splits have to be made before the moves; they change nothing but the map. Ordered by keyspace and point.
+	Splits []Split `json:"splits,omitempty"`
+	// Moves are ordered by how urgent they are, then by keyspace and shards.
+	Moves []Move `json:"moves"`
+	// Assignments are to be noted with the ranges once they have moved, if one of placement's algorithms made the plan.
+	Assignments []KeyspaceAssignment `json:"assignments,omitempty"`
+	// Bytes and Rows are how many move, and TotalBytes all that there are in the keyspaces that were looked at.
+	Bytes      int64 `json:"bytes"`
+	Rows       int64 `json:"rows"`
+	TotalBytes int64 `json:"total_bytes"`
+	// MovementShare is Bytes over TotalBytes.
+	MovementShare float64 `json:"movement_share"`
+	// SkewBefore and SkewAfter are what the fullest shard that takes part has over its ideal share: 1 is perfect.
+	SkewBefore float64 `json:"skew_before"`
+	SkewAfter  float64 `json:"skew_after"`
+	// EstimatedSeconds is how long it takes at the given rate if a shard takes part in one move at a time, the largest ones first; 0 without a rate.
+	EstimatedSeconds float64 `json:"estimated_seconds"`
+	// Shards are all shards of the map in the order of their numbers.
+	Shards   []ShardChange `json:"shards"`
+	Warnings []string      `json:"warnings"`
+}
+
+// Reason says why something moves.
+type Reason string
+
+// The reasons, the most urgent first. A move with several has the most urgent.
+const (
+	ByRule      Reason = "rule"
+	Emptying    Reason = "drain"
+	ByAlgorithm Reason = "algorithm"
+	Balancing   Reason = "balance"
+)
+
+var reasons = []Reason{ByRule, Emptying, ByAlgorithm, Balancing}
+
+// Move is all that goes from one shard to another in one keyspace.
+type Move struct {
+	Keyspace string           `json:"keyspace"`
+	Source   string           `json:"source"`
+	Target   string           `json:"target"`
+	Ranges   []MovedRange     `json:"ranges,omitempty"`
+	Pins     []topology.Point `json:"pins,omitempty"`
+	Bytes    int64            `json:"bytes"`
+	Rows     int64            `json:"rows"`
+	Reason   Reason           `json:"reason"`
+	// Detail is the reason in words.
+	Detail string `json:"detail"`
+}
+
+// MovedRange is a range of the map, or a piece of one if Plan.Splits has its bounds. No To is the end.
+type MovedRange struct {
+	From topology.Point `json:"from,omitempty"`
+	To   topology.Point `json:"to,omitempty"`
+	Size
+}
+
+// Split is a point at which a range has to be cut.
+type Split struct {
+	Keyspace string         `json:"keyspace"`
+	Shard    string         `json:"shard"`
+	At       topology.Point `json:"at"`
+}
+
+// KeyspaceAssignment is what the map is to say about how a keyspace's ranges were made.
+type KeyspaceAssignment struct {
+	Keyspace   string              `json:"keyspace"`
+	Assignment topology.Assignment `json:"assignment"`
+}
+
+// Holding is what a shard has of the keyspaces that were looked at. What has a move under way counts where it is going.
+type Holding struct {
+	Ranges int `json:"ranges"`
+	Pins   int `json:"pins"`
+	Size
+}
+
+func (h *Holding) add(pin bool, q quantities) {
+	if pin {
+		h.Pins++
+	} else {
+		h.Ranges++
+	}
+	size := q.size()
+	h.Bytes += size.Bytes
+	h.Rows += size.Rows
+	h.Load += size.Load
+}
+
+// ShardChange is what a plan means for a shard.
+type ShardChange struct {
+	Shard  string         `json:"shard"`
+	State  topology.State `json:"state"`
+	Weight float64        `json:"weight"`
+	// TakesPart says whether the shard gives and gets; one that is to be emptied only gives, and has no ideal share.
+	TakesPart bool `json:"takes_part"`
+	// Ideal is the share by weight of what counts, and Target what rules make of it.
+	Ideal  float64 `json:"ideal"`
+	Target float64 `json:"target"`
+	Before Holding `json:"before"`
+	After  Holding `json:"after"`
+}
+
+// Balance plans how to bring all shards within the tolerance of their share.
+func Balance(m *topology.Map, sizes Sizes, options Options) (*Plan, error) {
+	p, err := newPlanner(m, sizes, options, "")
+	if err != nil {
+		return nil, err
+	}
+	before := p.skew()
+	p.settle()
+	if p.options.Algorithm == Greedy {
+		p.balance()
+	} else {
+		p.obey()
+	}
+	return p.plan(before), nil
+}
+
+// Drain plans how to move everything off one shard, and nothing else. The shard may be active still; others that are draining are left alone.
+func Drain(m *topology.Map, shard string, sizes Sizes, options Options) (*Plan, error) {
+	s := m.Shard(shard)
+	switch {
+	case s == nil:
+		return nil, &topology.NotFoundError{Kind: "shard", Name: shard}
+	case s.State() != topology.Active && s.State() != topology.Draining:
+		return nil, fmt.Errorf("shard %q is in state %s: nothing can be moved off it", shard, s.State())
+	case slices.Contains(options.Excluded, shard):
+		return nil, fmt.Errorf("shard %q cannot be reached or is slow: nothing can be moved off it", shard)
+	}
+	p, err := newPlanner(m, sizes, options, shard)
+	if err != nil {
+		return nil, err
+	}
+	before := p.skew()
+	p.settle()
+	return p.plan(before), nil
+}
+
+// skew is what the fullest shard has over its ideal share.
+func (p *planner) skew() float64 {
+	skew := 1.0
+	for i := range p.shards {
+		if s := &p.shards[i]; s.role == taking && s.ideal > 0 {
+			skew = max(skew, float64(s.load)/s.ideal)
+		}
+	}
+	return skew
+}
+
+// plan puts down what was decided.
+func (p *planner) plan(skewBefore float64) *Plan {
+	plan := &Plan{
+		MapVersion: p.m.Version(), Algorithm: p.options.Algorithm, Measure: p.measure, Tolerance: p.options.Tolerance,
+		Assignments: p.assignments, SkewBefore: skewBefore, SkewAfter: p.skew(), Moves: []Move{},
+	}
+	after := make([]Holding, len(p.shards))
+	p.join()
+	for i := range p.units {
+		u := &p.units[i]
+		after[u.owner].add(u.pin, u.size)
+		plan.TotalBytes += u.size[bytesAt]
+		if u.owner != u.home {
+			plan.Bytes += u.size[bytesAt]
+			plan.Rows += u.size[rowsAt]
+		}
+	}
+	if plan.TotalBytes > 0 {
+		plan.MovementShare = float64(plan.Bytes) / float64(plan.TotalBytes)
+	}
+	for i := range p.shards {
+		plan.Shards = append(plan.Shards, p.changeOf(&p.shards[i], after[i]))
+	}
+	plan.Moves, plan.Splits = p.moves(), p.splits()
+	plan.ID = identify(plan.MapVersion, plan.Moves)
+	plan.EstimatedSeconds = estimate(plan.Moves, p.options.BytesPerSecond)
+	p.warnOfRest()
+	plan.Warnings = append([]string{}, p.warnings...)
+	return plan
+}
+
+func (p *planner) changeOf(s *shard, after Holding) ShardChange {
+	scale := 1.0
+	if p.measure == ByLoad {
+		scale = loadScale
+	}
+	return ShardChange{
+		Shard: s.Name(), State: s.State(), Weight: s.Weight(), TakesPart: s.role == taking,
+		Ideal: s.ideal / scale, Target: float64(s.target) / scale, Before: s.before, After: after,
+	}
+}
+
+// join sorts the units and joins pieces of one range that have the same owner after all.
+func (p *planner) join() {
+	slices.SortFunc(p.units, func(a, b unit) int {
+		return cmp.Or(cmp.Compare(a.keyspace, b.keyspace), order(a.pin, b.pin), cmp.Compare(a.span.Lo, b.span.Lo))
+	})
+	joined := p.units[:0]
+	for _, u := range p.units {
+		if n := len(joined); n > 0 && !u.pin && joined[n-1].keyspace == u.keyspace && !joined[n-1].pin && joined[n-1].part == u.part && joined[n-1].owner == u.owner {
+			last := &joined[n-1]
+			last.span.Hi, last.reason = u.span.Hi, moreUrgent(last.reason, u.reason)
+			last.size.add(u.size)
+			continue
+		}
+		joined = append(joined, u)
+	}
+	p.units = joined
+}
+
+// order puts what is not before what is.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
+}
+
+func moreUrgent(a, b Reason) Reason {
+	if a == "" || b != "" && slices.Index(reasons, b) < slices.Index(reasons, a) {
+		return b
+	}
+	return a
+}
+
+// moves groups the units that change their owner.
+func (p *planner) moves() []Move {
+	groups := map[pair]*Move{}
+	var pairs []pair
+	for i := range p.units {
+		u := &p.units[i]
+		if u.owner == u.home {
+			continue
+		}
+		of := pair{u.keyspace, u.home, u.owner}
+		if groups[of] == nil {
+			groups[of] = &Move{Keyspace: p.keyspaces[u.keyspace].Name(), Source: p.shards[u.home].Name(), Target: p.shards[u.owner].Name()}
+			pairs = append(pairs, of)
+		}
+		p.addTo(groups[of], u)
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(slices.Index(reasons, groups[a].Reason), slices.Index(reasons, groups[b].Reason)),
+			cmp.Compare(a.keyspace, b.keyspace), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	})
+	moves := make([]Move, len(pairs))
+	for i, of := range pairs {
+		moves[i] = *groups[of]
+		moves[i].Detail = p.detail(of, &moves[i])
+	}
+	return moves
+}
+
+func (p *planner) addTo(move *Move, u *unit) {
+	k := p.keyspaces[u.keyspace].Keyspace
+	if u.pin {
+		move.Pins = append(move.Pins, keyOf(k, u.span.Lo))
+	} else {
+		move.Ranges = append(move.Ranges, MovedRange{From: pointOf(k, u.span.Lo), To: pointOf(k, u.span.Hi), Size: u.size.size()})
+	}
+	move.Bytes += u.size[bytesAt]
+	move.Rows += u.size[rowsAt]
+	if reason := moreUrgent(move.Reason, u.reason); reason != move.Reason {
+		move.Reason, move.Detail = reason, p.classes[u.class].String()
+	}
+}
+
+// detail says in words why a move is made; of a move by rule the labels stand there already.
+func (p *planner) detail(of pair, move *Move) string {
+	from, to := &p.shards[of.from], &p.shards[of.to]
+	switch move.Reason {
+	case ByRule:
+		return fmt.Sprintf("a rule asks for a shard with %s", move.Detail)
+	case Emptying:
+		return fmt.Sprintf("shard %s is to be emptied", from.Name())
+	case ByAlgorithm:
+		return fmt.Sprintf("algorithm %s places it there", p.options.Algorithm)
+	default:
+		percent := func(s *shard) float64 { return 100 * s.ratio(s.loadBefore) }
+		return fmt.Sprintf("shard %s has %.1f %% of its share, shard %s has %.1f %%", from.Name(), percent(from), to.Name(), percent(to))
+	}
+}
+
+
+
+// splits lists where ranges have to be cut.
+func (p *planner) splits() []Split {
+	var splits []Split
+	for i := range p.units {
+		u := &p.units[i]
+		k := p.keyspaces[u.keyspace]
+		if !u.pin && u.span.Lo != k.ranges[u.part].span.Lo {
+			splits = append(splits, Split{Keyspace: k.Name(), Shard: k.ranges[u.part].owner.Name(), At: pointOf(k.Keyspace, u.span.Lo)})
+		}
+	}
+	return splits
+}
+
+// identify hashes what goes where.
+func identify(version uint64, moves []Move) string {
+	type place struct {
+		Keyspace, Source, Target string
+		Bounds                   [][2]topology.Point
+		Pins                     []topology.Point
+	}
+	places := make([]place, len(moves))
+	for i, m := range moves {
+		places[i] = place{Keyspace: m.Keyspace, Source: m.Source, Target: m.Target, Pins: m.Pins}
+		for _, r := range m.Ranges {
+			places[i].Bounds = append(places[i].Bounds, [2]topology.Point{r.From, r.To})
+		}
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(strings.Compare(a.Keyspace, b.Keyspace), strings.Compare(a.Source, b.Source), strings.Compare(a.Target, b.Target))
+	})
+	text, err := json.Marshal(struct {
+		Version uint64
+		Places  []place
+	}{version, places})
+	if err != nil {
+		panic("rebalance: " + err.Error()) // texts and numbers can always be written
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// estimate is how long moves take if each shard takes part in one at a time, the largest first.
+func estimate(moves []Move, bytesPerSecond int64) float64 {
+	if bytesPerSecond == 0 {
+		return 0
+	}
+	sorted := slices.Clone(moves)
+	slices.SortStableFunc(sorted, func(a, b Move) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	free, end := map[string]float64{}, 0.0
+	for _, m := range sorted {
+		done := max(free[m.Source], free[m.Target]) + float64(m.Bytes)/float64(bytesPerSecond)
+		free[m.Source], free[m.Target] = done, done
+		end = max(end, done)
+	}
+	return end
+}

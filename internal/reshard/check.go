@@ -1,0 +1,258 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Check says why a move cannot be made of a map, before anything is touched; nil if nothing in the map is in its way.
+func (m *Move) Check(now *topology.Map) error {
+	k := now.Keyspace(m.Keyspace)
+	source, target := now.Shard(m.Source), now.Shard(m.Target)
+	switch {
+	case k == nil:
+		return &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
+	case source == nil:
+		return &topology.NotFoundError{Kind: "shard", Name: m.Source}
+	case target == nil:
+		return &topology.NotFoundError{Kind: "shard", Name: m.Target}
+	case m.Source == m.Target:
+		return errors.New("source and target are the same shard")
+	case k.Strategy() == topology.BySchema:
+		return errors.New("schemas as tenants cannot be moved yet: their tables are not declared")
+	case len(m.Ranges)+len(m.Pins) == 0:
+		return errors.New("there is nothing to move")
+	case target.State() != topology.Active:
+		return fmt.Errorf("shard %q is %s, and takes nothing new", m.Target, target.State())
+	case len(m.tables(now)) == 0:
+		return errNoTables
+	}
+	for _, s := range []*topology.Shard{source, target} {
+		if s.State() == topology.Maintenance {
+			return fmt.Errorf("shard %q is in maintenance", s.Name())
+		}
+	}
+	is, alike, err := m.markedIn(now)
+	switch {
+	case err != nil:
+		return err
+	case !alike:
+		return fmt.Errorf("shard %q does not own all of it", m.Source)
+	case is != plain(m.Source):
+		return fmt.Errorf("it is owned by shard %q, or moving already", is.owner)
+	}
+	return nil
+}
+
+// errNoTables says that only the map has to change.
+var errNoTables = errors.New("the keyspace has no tables")
+
+// OnlyMap says whether an error of [Move.Check] is none: there is nothing to carry.
+func OnlyMap(err error) bool { return errors.Is(err, errNoTables) }
+
+// markedIn is what the map says of the move's parts, which need not begin and end where ranges do.
+func (m *Move) markedIn(now *topology.Map) (mark, bool, error) {
+	k := now.Keyspace(m.Keyspace)
+	spec := k.Spec()
+	ranges, err := orderOf(k).split(spec.Ranges, m.Ranges)
+	if err != nil {
+		return mark{}, false, err
+	}
+	changes := []topology.Change{topology.ReplaceRanges(m.Keyspace, ranges, spec.Assignment)}
+	pins, err := m.missingPins(k)
+	if err != nil {
+		return mark{}, false, err
+	}
+	if len(pins) > 0 {
+		changes = append(changes, topology.SetPins(m.Keyspace, pins...))
+	}
+	divided, err := now.Next(changes...)
+	if err != nil {
+		return mark{}, false, err
+	}
+	return m.marked(divided)
+}
+
+// missingPins are keys of the move that are not pinned yet, pinned to where they are.
+func (m *Move) missingPins(k *topology.Keyspace) ([]topology.PinSpec, error) {
+	var missing []topology.PinSpec
+	for _, key := range m.Pins {
+		values, err := k.ParseKey(key)
+		if err != nil {
+			return nil, err
+		}
+		place, err := k.Locate(values...)
+		if err != nil {
+			return nil, err
+		}
+		if !place.Pinned {
+			missing = append(missing, topology.PinSpec{Key: key, Shard: place.Shard.Name()})
+		}
+	}
+	return missing, nil
+}
+
+// check looks at both servers, and keeps tables from being changed. Nothing else is touched.
+func (r *run) check(ctx context.Context) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	move := r.state()
+	if err := move.Check(now); err != nil && !errors.Is(err, errNoTables) {
+		if is, alike, _ := move.marked(now); !alike || is.copyOn != move.Target {
+			return &stopped{err.Error()}
+		}
+	}
+	tables := move.tables(now)
+	if len(tables) == 0 {
+		return r.onlyTheMap(ctx)
+	}
+	for i, side := range move.sides() {
+		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+			if _, _, err := shard.Install(ctx, conn); err != nil {
+				return err
+			}
+			return checkServer(ctx, conn, side, tables, i == 0)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := r.keepTables(ctx, tables); err != nil {
+		return err
+	}
+	return r.enter(ctx, Preparing)
+}
+
+// keepTables has all routers refuse definitions of the tables.
+func (r *run) keepTables(ctx context.Context, tables []*topology.Table) error {
+	state, err := r.mover.config.Store.BeginMove(ctx, topology.Moving{ID: r.id, Keyspace: r.state().Keyspace, Tables: namesOf(tables)})
+	if err != nil {
+		return err
+	}
+	late, err := r.mover.config.Store.AwaitSchema(withTimeout(ctx, routerPatience), state.Epoch)
+	if err != nil {
+		return err
+	}
+	if len(late) > 0 {
+		return fmt.Errorf("router %s has not heard yet that definitions of the tables are to be refused", late[0].Name)
+	}
+	return nil
+}
+
+// onlyTheMap is for a keyspace without tables.
+func (r *run) onlyTheMap(ctx context.Context) error {
+	move := r.state()
+	if err := r.divide(ctx); err != nil {
+		return err
+	}
+	if _, err := r.publish(ctx, plain(move.Target), nil, plain(move.Source)); err != nil {
+		return err
+	}
+	return r.enter(ctx, Done)
+}
+
+// finding is a reason why rows of a table cannot be moved.
+const findingsQuery = `
+	SELECT t.name, CASE
+		WHEN c.relpersistence <> 'p' THEN 'it is unlogged: nothing tells of its changes'
+		WHEN EXISTS (SELECT FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE i.inhrelid = c.oid AND p.relkind <> 'p') THEN 'it inherits from another table'
+		WHEN NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary)
+			AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisunique AND x.indimmediate AND x.indisvalid AND x.indpred IS NULL AND x.indexprs IS NULL
+				AND NOT EXISTS (SELECT FROM unnest(x.indkey) k JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k WHERE NOT a.attnotnull))
+			THEN 'it has no primary key, and no unique index over columns that are not null: each changed row would have to be looked for in all of the table'
+		WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typname = 'lo') THEN 'a column refers to large objects, which no shard shares'
+		END
+	FROM unnest($1::text[]) AS t (name) JOIN pg_class c ON c.oid = t.name::regclass`
+
+// checkServer says what is wrong with one of the servers.
+func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []*topology.Table, isSource bool) error {
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.Name().String()
+	}
+	rows, err := conn.Query(ctx, findingsQuery, names)
+	if err != nil {
+		return err
+	}
+	var problems []string
+	var table string
+	var problem *string
+	_, err = pgx.ForEachRow(rows, []any{&table, &problem}, func() error {
+		if problem != nil {
+			problems = append(problems, table+": "+*problem)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	settings, err := checkSettings(ctx, conn, isSource)
+	if err != nil {
+		return err
+	}
+	if problems = append(problems, settings...); len(problems) > 0 {
+		slices.Sort(problems)
+		return stop("shard %q: %s", name, strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// checkSettings says what the server's settings or the role's rights do not allow.
+func checkSettings(ctx context.Context, conn *pgx.Conn, isSource bool) ([]string, error) {
+	var level string
+	var slots, used, senders, sending, large int
+	var superuser, mayReplicate, maySubscribe, synchronous bool
+	err := conn.QueryRow(ctx, `
+		SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots), current_setting('max_wal_senders')::int,
+			(SELECT count(*) FROM pg_stat_replication), r.rolsuper, r.rolreplication OR r.rolsuper,
+			r.rolsuper OR EXISTS (SELECT FROM pg_roles p WHERE p.rolname = 'pg_create_subscription' AND pg_has_role(r.oid, p.oid, 'MEMBER')),
+			(SELECT count(*) FROM pg_largeobject_metadata), current_setting('synchronous_standby_names') <> ''
+		FROM pg_roles r WHERE r.rolname = current_user`).Scan(&level, &slots, &used, &senders, &sending, &superuser, &mayReplicate, &maySubscribe, &large, &synchronous)
+	if err != nil {
+		return nil, err
+	}
+	_, _ = large, synchronous
+	var problems []string
+	switch {
+	case level != "logical":
+		problems = append(problems, "wal_level is "+level+", and has to be logical (ALTER SYSTEM SET wal_level = 'logical', then restart)")
+	case used+2 > slots:
+		problems = append(problems, fmt.Sprintf("%d of %d replication slots are in use (max_replication_slots)", used, slots))
+	case isSource && sending+2 > senders:
+		problems = append(problems, fmt.Sprintf("%d of %d WAL senders are in use (max_wal_senders)", sending, senders))
+	}
+	if !mayReplicate {
+		problems = append(problems, "the role may not replicate (ALTER ROLE … REPLICATION)")
+	}
+	if !maySubscribe {
+		problems = append(problems, "the role may not create subscriptions (GRANT pg_create_subscription; before PostgreSQL 16: SUPERUSER)")
+	}
+	return problems, nil
+}
+
+// isUndefined says whether a server does not have what a statement names.
+func isUndefined(err error) bool {
+	code := codeOf(err)
+	return code == pgerr.UndefinedTable || code == pgerr.UndefinedObject
+}
+
+// quotedNames are names for SQL.
+func quotedNames(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = sqltext.QuoteIdentifier(name)
+	}
+	return strings.Join(quoted, ", ")
+}

@@ -1,0 +1,302 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// keep carries the target's changes back for as long as was asked for, so that the move can be rolled back.
+func (r *run) keep(ctx context.Context) error {
+	move := r.state()
+	if err := r.endForward(ctx); err != nil {
+		return err
+	}
+	if err := r.recordSides(ctx); err != nil {
+		return err
+	}
+	if move.WayBack {
+		if err := r.carryBack(ctx); err != nil {
+			return err
+		}
+	}
+	left := time.Until(move.Since.Add(move.Options.Keep))
+	if left <= 0 || move.FinishNow || !move.WayBack {
+		return r.enter(ctx, Cleaning)
+	}
+	l, err := r.measure(ctx, move.Target, move.back())
+	if err != nil {
+		return err
+	}
+	r.say(ctx, "it can be rolled back until "+move.Since.Add(move.Options.Keep).Format(time.RFC3339), func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
+	if l.bytes > move.Options.MaxWAL || l.lost {
+		r.mover.config.Logger.Warn("the way back of a move is given up: too many changes were kept for it", "move", r.id)
+		return r.save(ctx, func(m *Move) { m.WayBack = false })
+	}
+	r.sleep(ctx, min(left, time.Second))
+	return nil
+}
+
+// endForward removes what carried changes to the target.
+func (r *run) endForward(ctx context.Context) error {
+	move := r.state()
+	return errors.Join(r.dropSubscription(ctx, move.Target, move.forward()), r.dropSlot(ctx, move.Source, move.forward()), r.dropPublication(ctx, move.Source, move.forward()))
+}
+
+// endBack removes what carried changes back.
+func (r *run) endBack(ctx context.Context) error {
+	move := r.state()
+	return errors.Join(r.dropSubscription(ctx, move.Source, move.back()), r.dropSlot(ctx, move.Target, move.back()), r.dropPublication(ctx, move.Target, move.back()))
+}
+
+// carryBack has the source apply the target's changes. If a server is not the one that it was, nothing may be missing and yet something may: there is no way back then.
+func (r *run) carryBack(ctx context.Context) error {
+	same, err := r.sameServers(ctx)
+	if err != nil {
+		return err
+	}
+	if !same {
+		return r.save(ctx, func(m *Move) {
+			m.WayBack, m.Error = false, "a server is not the one that it was: there is no way back"
+		})
+	}
+	move := r.state()
+	return r.on(ctx, move.Source, func(ctx context.Context, conn *pgx.Conn) error {
+		var enabled bool
+		if err := conn.QueryRow(ctx, "SELECT subenabled FROM pg_subscription WHERE subname = $1", move.back()).Scan(&enabled); err != nil || enabled {
+			return err
+		}
+		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.back()+" ENABLE")
+		return err
+	})
+}
+
+// recordSides has both shards record the newest map.
+func (r *run) recordSides(ctx context.Context) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	return both(r.state().sides(), func(name string) error {
+		return r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return r.record(ctx, conn, now, name) })
+	})
+}
+
+// clean removes the rows that are not owned any more, and all that the move has made.
+func (r *run) clean(ctx context.Context) error {
+	move := r.state()
+	leaves := move.course().from // whose rows are not owned
+	if err := errors.Join(r.endForward(ctx), r.endBack(ctx)); err != nil {
+		return err
+	}
+	if err := r.recordSides(ctx); err != nil {
+		return err
+	}
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	c := move.course()
+	is, _, err := move.marked(now)
+	if err != nil {
+		return err
+	}
+	if is != plain(c.to) { // or it has been done before
+		if err := r.deleteRows(ctx, now, leaves); err != nil {
+			return err
+		}
+	}
+	if err := r.withdraw(ctx, c.turned(), plain(c.to)); err != nil {
+		return err
+	}
+	if move.RollsBack {
+		return r.enter(ctx, RolledBack)
+	}
+	return r.enter(ctx, Done)
+}
+
+// cancel takes everything back before the switch.
+func (r *run) cancel(ctx context.Context) error {
+	move := r.state()
+	if err := errors.Join(r.endForward(ctx), r.endBack(ctx)); err != nil {
+		return err
+	}
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	is, alike, err := move.marked(now)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !alike: // it was never announced
+		err = r.forget(ctx, now)
+	case is == move.course().announced():
+		if err := r.deleteRows(ctx, now, move.Target); err != nil {
+			return err
+		}
+		fallthrough
+	default:
+		err = r.withdraw(ctx, move.course().announced(), plain(move.Source))
+	}
+	if err != nil {
+		return err
+	}
+	return r.enter(ctx, Cancelled)
+}
+
+// withdraw says that nobody has a copy any more, and removes the rest when routers know.
+func (r *run) withdraw(ctx context.Context, is, next mark) error {
+	move := r.state()
+	now, err := r.publish(ctx, next, []string{move.Source, move.Target}, is)
+	if err != nil {
+		return err
+	}
+	settled, err := r.awaitSettled(ctx, now.Version())
+	if err != nil {
+		return err
+	}
+	for s := range now.Shards() {
+		err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error {
+			if err := r.record(ctx, conn, now, s.Name()); err != nil {
+				return err
+			}
+			_, err := shard.Fence(ctx, conn, settled)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.forget(ctx, now)
+}
+
+// forget removes views, marks, origins and what was noted of tables.
+func (r *run) forget(ctx context.Context, now *topology.Map) error {
+	move := r.state()
+	for s := range now.Shards() {
+		err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error {
+			return patiently(ctx, func() error {
+				return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+					if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
+						return err
+					}
+					return shard.DropOwnedViews(ctx, tx, move.Keyspace)
+				})
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for _, side := range move.sides() {
+		if err := r.restoreIdentities(ctx, side); err != nil {
+			return err
+		}
+		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+			if err := shard.DropMarks(ctx, conn, move.ID); err != nil {
+				return err
+			}
+			_, err := conn.Exec(ctx, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname = $1", move.origin())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err := r.mover.config.Store.EndMove(ctx, move.ID)
+	return err
+}
+
+// Clean-up goes through a table by its pages, so that no row is looked at twice, and by so many at a time that nobody waits long behind it.
+const (
+	fewestPages = 16
+	mostPages   = 4096
+	batchTime   = 50 * time.Millisecond
+)
+
+// deleteRows deletes what moves from a shard that does not own it, in small batches, under an origin that consumers of changes can leave out.
+func (r *run) deleteRows(ctx context.Context, now *topology.Map, side string) error {
+	move := r.state()
+	if is, alike, err := move.marked(now); err != nil || !alike || is.owner == side || is.copyOn != side {
+		return errors.Join(fmt.Errorf("%w: the rows on shard %q may be the original", errOtherMap, side), err)
+	}
+	selection, err := move.selection(now)
+	if err != nil {
+		return err
+	}
+	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := r.useOrigin(ctx, conn); err != nil {
+			return err
+		}
+		for _, t := range move.tables(now) {
+			where, err := selection.OfTable(t, "t")
+			if err != nil {
+				return err
+			}
+			leaves, err := shard.Leaves(ctx, conn, t.Name())
+			if err != nil {
+				return err
+			}
+			for _, leaf := range leaves {
+				if err := r.deleteFrom(ctx, conn, leaf, where); err != nil {
+					return fmt.Errorf("delete rows of table %s on shard %q: %w", leaf.Name, side, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// useOrigin marks what the session writes. Triggers do not run: other rows are nobody's business here.
+func (r *run) useOrigin(ctx context.Context, conn *pgx.Conn) error {
+	name := r.state().origin()
+	if has, err := exists(ctx, conn, "SELECT FROM pg_replication_origin WHERE roname = $1", name); err != nil {
+		return err
+	} else if !has {
+		if _, err := conn.Exec(ctx, "SELECT pg_replication_origin_create($1)", name); err != nil {
+			return err
+		}
+	}
+	_, err := conn.Exec(ctx, "SELECT pg_replication_origin_session_setup($1)", name)
+	if err == nil {
+		_, err = conn.Exec(ctx, "SET session_replication_role = replica; SET row_security = off; SET synchronous_commit = off")
+	}
+	return err
+}
+
+func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, leaf shard.Leaf, where string) error {
+	step, deleted := int64(fewestPages), int64(0)
+	for from := int64(0); from == 0 || from < leaf.Pages; {
+		to := from + step
+		if to >= leaf.Pages {
+			to = -1
+		}
+		started := time.Now()
+		tag, err := conn.Exec(ctx, fmt.Sprintf("DELETE FROM ONLY %s AS t WHERE %s AND (%s)", leaf.Name, shard.PagesSQL(from, to), where))
+		if err != nil {
+			return err
+		}
+		deleted += tag.RowsAffected()
+		from += step
+		switch took := time.Since(started); {
+		case took < batchTime/2:
+			step = min(2*step, mostPages)
+		case took > batchTime:
+			step = max(step/2, fewestPages)
+			r.sleep(ctx, took/2)
+		}
+		r.say(ctx, fmt.Sprintf("rows of table %s that are not owned here are deleted", leaf.Name), func(m *Move) { m.Cleaned += deleted; deleted = 0 })
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return r.save(ctx, func(m *Move) { m.Cleaned += deleted })
+}

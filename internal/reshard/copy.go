@@ -1,0 +1,351 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// chunkPages is how many pages of a table one statement copies: some 64 megabytes.
+const chunkPages = 8192
+
+// copy brings the rows of a snapshot to the target. What a former attempt has left is deleted first: a snapshot ends with its connection.
+func (r *run) copy(ctx context.Context) error {
+	if r.state().Copied {
+		return r.enter(ctx, CatchingUp)
+	}
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	move := r.state()
+	if err := r.dropSubscription(ctx, move.Target, move.forward()); err != nil {
+		return err
+	}
+	if err := r.dropSlot(ctx, move.Source, move.forward()); err != nil {
+		return err
+	}
+	if err := errors.Join(r.dropSubscription(ctx, move.Source, move.back()), r.dropSlot(ctx, move.Target, move.back())); err != nil {
+		return err
+	}
+	if err := r.deleteRows(ctx, now, move.Target); err != nil {
+		return err
+	}
+	if err := r.noteServers(ctx); err != nil {
+		return err
+	}
+	c := &copier{r: r, now: now, move: move}
+	if err := c.run(ctx); err != nil {
+		return err
+	}
+	return r.save(ctx, func(m *Move) {
+		c.note(m)
+		m.Copied = true
+		m.goTo(CatchingUp)
+	})
+}
+
+// noteServers notes which servers take part.
+func (r *run) noteServers(ctx context.Context) error {
+	var states [2]string
+	for i, side := range r.state().sides() {
+		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			states[i], err = shard.ServerState(ctx, conn)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.save(ctx, func(m *Move) { m.SourceState, m.TargetState = states[0], states[1] })
+}
+
+// sameServers says whether both servers are those that they were when the copy began.
+func (r *run) sameServers(ctx context.Context) (bool, error) {
+	move := r.state()
+	for i, side := range move.sides() {
+		var state string
+		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			state, err = shard.ServerState(ctx, conn)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+		if state != [2]string{move.SourceState, move.TargetState}[i] {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// copier is one attempt to copy.
+type copier struct {
+	r    *run
+	now  *topology.Map
+	move *Move
+
+	snapshot string
+	tables   []*copiedTable
+	chunks   chan chunk
+}
+
+// copiedTable is a table while it is copied.
+type copiedTable struct {
+	definition             *shard.Definition
+	where                  string
+	leaves                 []shard.Leaf
+	rows, bytes, pagesRead atomic.Int64
+	pagesInAll             int64
+}
+
+// chunk is what one statement copies.
+type chunk struct {
+	table    *copiedTable
+	leaf     shard.Leaf
+	from, to int64 // pages; to below 0: up to the end
+}
+
+func (c *copier) run(ctx context.Context) error {
+	if err := c.describe(ctx); err != nil {
+		return err
+	}
+	c.r.say(ctx, "transactions that began earlier on shard "+c.move.Source+" have to end before its changes can be followed", c.note)
+	keeper, err := c.makeSlot(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = keeper.Close(ctx)
+	}()
+	c.r.say(ctx, "", c.note)
+	return c.copyAll(ctx)
+}
+
+// describe finds out what there is to copy.
+func (c *copier) describe(ctx context.Context) error {
+	selection, err := c.move.selection(c.now)
+	if err != nil {
+		return err
+	}
+	return c.r.on(ctx, c.move.Source, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, t := range c.move.tables(c.now) {
+			copied := &copiedTable{}
+			if copied.definition, err = shard.Describe(ctx, conn, t.Name()); err != nil {
+				return err
+			}
+			if copied.where, err = selection.OfTable(t, "t"); err != nil {
+				return err
+			}
+			if copied.leaves, err = shard.Leaves(ctx, conn, t.Name()); err != nil {
+				return err
+			}
+			for _, leaf := range copied.leaves {
+				copied.pagesInAll += leaf.Pages
+			}
+			c.tables = append(c.tables, copied)
+		}
+		return nil
+	})
+}
+
+// note writes down how far it is.
+func (c *copier) note(m *Move) {
+	m.Tables = nil
+	for _, t := range c.tables {
+		m.Tables = append(m.Tables, TableProgress{
+			Name: t.definition.Table.String(), Rows: t.rows.Load(), Bytes: t.bytes.Load(), PagesRead: min(t.pagesRead.Load(), t.pagesInAll), PagesInAll: t.pagesInAll,
+		})
+	}
+}
+
+// makeSlot makes the slot that keeps the changes from now on, and a snapshot of what was before, which lives as long as the connection.
+func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
+	conn, err := c.r.mover.config.Access.Replicate(ctx, c.now.Shard(c.move.Source).Spec())
+	if err != nil {
+		return nil, err
+	}
+	results, err := conn.Exec(ctx, "CREATE_REPLICATION_SLOT "+c.move.forward()+" LOGICAL pgoutput (SNAPSHOT 'export')").ReadAll()
+	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 3) {
+		err = errors.New("the server did not tell the snapshot")
+	}
+	if err != nil {
+		_ = conn.Close(ctx)
+		return nil, fmt.Errorf("make a replication slot on shard %q: %w", c.move.Source, err)
+	}
+	c.snapshot = string(results[0].Rows[0][2])
+	return conn, nil
+}
+
+// copyAll copies in several streams.
+func (c *copier) copyAll(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.chunks = make(chan chunk)
+	var working sync.WaitGroup
+	for range c.move.Options.Streams {
+		working.Go(func() {
+			if err := c.stream(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	working.Go(func() { c.hand(ctx) })
+	watching, stopWatching := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { c.watch(watching) })
+	working.Wait()
+	stopWatching()
+	watcher.Wait()
+	return context.Cause(ctx)
+}
+
+// hand gives the streams their work, the largest tables first as they come.
+func (c *copier) hand(ctx context.Context) {
+	defer close(c.chunks)
+	for _, t := range c.tables {
+		for _, leaf := range t.leaves {
+			for from := int64(0); from == 0 || from < leaf.Pages; from += chunkPages {
+				to := from + chunkPages
+				if to >= leaf.Pages {
+					to = -1
+				}
+				select {
+				case c.chunks <- chunk{t, leaf, from, to}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}
+}
+
+// watch tells how far it is, and gives up if the source has to keep too much.
+func (c *copier) watch(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			c.r.say(ctx, "", c.note)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// stream copies one chunk after the other.
+func (c *copier) stream(ctx context.Context) error {
+	from, err := c.r.connect(ctx, c.now, c.move.Source)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(from)
+	to, err := c.r.connect(ctx, c.now, c.move.Target)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(to)
+	if _, err := from.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET TRANSACTION SNAPSHOT '"+c.snapshot+"'; "+shard.CopySettings); err != nil {
+		return fmt.Errorf("read the snapshot on shard %q: %w", c.move.Source, err)
+	}
+	for work := range c.chunks {
+		if err := c.copyChunk(ctx, from, to, work); err != nil {
+			return fmt.Errorf("copy table %s: %w", work.leaf.Name, err)
+		}
+	}
+	return nil
+}
+
+// copyChunk copies one chunk, in a transaction of its own on the target.
+func (c *copier) copyChunk(ctx context.Context, from, to *pgx.Conn, work chunk) error {
+	where := "(" + work.table.where + ")"
+	if work.from > 0 || work.to >= 0 {
+		where = shard.PagesSQL(work.from, work.to) + " AND " + where
+	}
+	if _, err := to.Exec(ctx, "BEGIN; "+shard.CopySettings); err != nil {
+		return err
+	}
+	rows, err := pipe(ctx, from.PgConn(), work.table.definition.ReadPartSQL(work.leaf.Name, where), to.PgConn(), work.table.definition.WriteSQL(), &counted{table: work.table, limit: c.move.Options.MaxRate / int64(c.move.Options.Streams)})
+	if err != nil {
+		return err
+	}
+	if _, err := to.Exec(ctx, "COMMIT"); err != nil {
+		return err
+	}
+	work.table.rows.Add(rows)
+	last := work.to
+	if last < 0 {
+		last = work.leaf.Pages
+	}
+	work.table.pagesRead.Add(last - work.from)
+	return nil
+}
+
+// counted counts bytes on their way, and slows them down.
+type counted struct {
+	table *copiedTable
+	limit int64 // bytes in a second; 0: none
+	since time.Time
+	bytes int64
+}
+
+func (n *counted) pass(ctx context.Context, size int) {
+	n.table.bytes.Add(int64(size))
+	if n.limit <= 0 {
+		return
+	}
+	if n.since.IsZero() {
+		n.since = time.Now()
+	}
+	n.bytes += int64(size)
+	if ahead := time.Duration(float64(n.bytes)/float64(n.limit)*float64(time.Second)) - time.Since(n.since); ahead > 0 {
+		select {
+		case <-time.After(ahead):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// pipe streams what one server reads into another.
+func pipe(ctx context.Context, from *pgconn.PgConn, read string, to *pgconn.PgConn, write string, n *counted) (int64, error) {
+	reader, writer := io.Pipe()
+	var reading sync.WaitGroup
+	var readError error
+	reading.Go(func() {
+		_, readError = from.CopyTo(ctx, &passing{ctx, writer, n}, read)
+		_ = writer.CloseWithError(readError) // never fails
+	})
+	tag, err := to.CopyFrom(ctx, reader, write)
+	_ = reader.CloseWithError(errors.New("the other shard takes no more")) // never fails
+	reading.Wait()
+	var refused *pgconn.PgError
+	if readError != nil && (err == nil || errors.As(readError, &refused)) {
+		return 0, readError // what the writing side says then only follows from it
+	}
+	return tag.RowsAffected(), err
+}
+
+// passing counts what is written.
+type passing struct {
+	ctx context.Context
+	to  io.Writer
+	n   *counted
+}
+
+func (p *passing) Write(data []byte) (int, error) {
+	p.n.pass(p.ctx, len(data))
+	return p.to.Write(data)
+}

@@ -1,0 +1,218 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// mark is what the map says of all that a move moves.
+type mark struct {
+	owner string
+	// copyOn has a copy in that state; empty: nobody has.
+	copyOn string
+	state  topology.CopyState
+	held   bool
+}
+
+// The marks of a course, in their order.
+func (c course) announced() mark { return mark{owner: c.from, copyOn: c.to, state: topology.Incoming} }
+func (c course) holding() mark {
+	return mark{owner: c.from, copyOn: c.to, state: topology.Incoming, held: true}
+}
+func (c course) closed() mark {
+	return mark{owner: c.from, copyOn: c.to, state: topology.Opening, held: true}
+}
+func (c course) turned() mark { return mark{owner: c.to, copyOn: c.from, state: topology.Leaving} }
+
+func plain(owner string) mark { return mark{owner: owner} }
+
+// errOtherMap says that the map is not as the move has left it.
+var errOtherMap = errors.New("the shard map says something else of what moves")
+
+// covers says whether a part of the keyspace's order is in one of the move's ranges.
+func (m *Move) covers(o order, from, to topology.Point) (bool, error) {
+	for _, r := range m.Ranges {
+		inside, err := o.within(from, to, r)
+		if err != nil || inside {
+			return inside, err
+		}
+	}
+	return false, nil
+}
+
+// hasPin says whether a pinned key is one of the move's.
+func (m *Move) hasPin(key topology.Point) bool {
+	return slices.ContainsFunc(m.Pins, func(p topology.Point) bool { return slices.Equal(p, key) })
+}
+
+// marked returns what the map says of the move's ranges and pins; false if that is not one thing.
+func (m *Move) marked(now *topology.Map) (mark, bool, error) {
+	k := now.Keyspace(m.Keyspace)
+	if k == nil {
+		return mark{}, false, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
+	}
+	spec, o := k.Spec(), orderOf(k)
+	var found []mark
+	note := func(owner string, copies []topology.CopySpec, held bool) {
+		one := mark{owner: owner, held: held}
+		if len(copies) > 0 {
+			one.copyOn, one.state = copies[0].Shard, copies[0].State
+		}
+		if !slices.Contains(found, one) {
+			found = append(found, one)
+		}
+	}
+	for _, r := range spec.Ranges {
+		inside, err := m.covers(o, r.From, r.To)
+		if err != nil {
+			return mark{}, false, err
+		}
+		if inside {
+			note(r.Shard, r.Copies, r.Held)
+		}
+	}
+	for _, p := range spec.Pins {
+		if m.hasPin(p.Key) {
+			note(p.Shard, p.Copies, p.Held)
+		}
+	}
+	if len(found) != 1 {
+		return mark{}, false, nil
+	}
+	return found[0], true, nil
+}
+
+// publish has the map say something of what moves, if it says one of what is expected, and asks routers for that version on some shards. A map that says it already is returned as it is.
+func (r *run) publish(ctx context.Context, next mark, asking []string, expected ...mark) (*topology.Map, error) {
+	var as *topology.Map
+	published, err := r.leadership.UpdateMap(ctx, func(now *topology.Map) (*topology.Map, error) {
+		as = nil
+		is, alike, err := r.state().marked(now)
+		if err != nil {
+			return nil, err
+		}
+		if alike && is == next {
+			as = now
+			return nil, errAsItIs
+		}
+		if !alike || !slices.Contains(expected, is) {
+			return nil, fmt.Errorf("%w: %+v", errOtherMap, is)
+		}
+		changes, err := r.state().changes(now, next)
+		if err != nil {
+			return nil, err
+		}
+		return now.Next(append(changes, asks(now.Version()+1, asking)...)...)
+	})
+	if errors.Is(err, errAsItIs) && as != nil {
+		return as, nil
+	}
+	return published, err
+}
+
+var errAsItIs = errors.New("the map says so already")
+
+// asks has shards ask routers for a version of the map.
+func asks(version uint64, shards []string) []topology.Change {
+	changes := make([]topology.Change, len(shards))
+	for i, name := range shards {
+		changes[i] = topology.UpdateShard(name, func(spec *topology.ShardSpec) { spec.MinimumVersion = max(spec.MinimumVersion, version) })
+	}
+	return changes
+}
+
+// changes are those of a map after which it says something of all that the move moves. Ranges are split where the move's begin and end.
+func (m *Move) changes(now *topology.Map, next mark) ([]topology.Change, error) {
+	k := now.Keyspace(m.Keyspace)
+	spec, o := k.Spec(), orderOf(k)
+	var changes []topology.Change
+	if len(m.Ranges) > 0 {
+		ranges, err := o.split(spec.Ranges, m.Ranges)
+		if err != nil {
+			return nil, err
+		}
+		for i := range ranges {
+			inside, err := m.covers(o, ranges[i].From, ranges[i].To)
+			if err != nil {
+				return nil, err
+			}
+			if inside {
+				ranges[i].Shard, ranges[i].Copies, ranges[i].Held = next.owner, next.copies(), next.held
+			}
+		}
+		changes = append(changes, topology.ReplaceRanges(m.Keyspace, ranges, spec.Assignment))
+	}
+	var pins []topology.PinSpec
+	for _, p := range m.Pins {
+		pins = append(pins, topology.PinSpec{Key: p, Shard: next.owner, Copies: next.copies(), Held: next.held})
+	}
+	if len(pins) > 0 {
+		changes = append(changes, topology.SetPins(m.Keyspace, pins...))
+	}
+	return changes, nil
+}
+
+func (k mark) copies() []topology.CopySpec {
+	if k.copyOn == "" {
+		return nil
+	}
+	return []topology.CopySpec{{Shard: k.copyOn, State: k.state}}
+}
+
+// selection is the set of keys that moves, as rows have them.
+func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
+	k := now.Keyspace(m.Keyspace)
+	if k == nil {
+		return shard.Selection{}, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
+	}
+	changes, err := m.changes(now, plain(m.Source)) // whoever owns it: only where it begins and ends counts
+	if err != nil {
+		return shard.Selection{}, err
+	}
+	divided, err := now.Next(changes...)
+	if err != nil {
+		return shard.Selection{}, err
+	}
+	k = divided.Keyspace(m.Keyspace)
+	o := orderOf(k)
+	var failed error
+	selection, err := shard.Select(k, func(r topology.Range) bool {
+		from, to, err := o.bounds(r)
+		if err != nil {
+			failed = err
+			return false
+		}
+		inside, err := m.covers(o, from, to)
+		failed = errors.Join(failed, err)
+		return inside
+	}, func(p topology.Pin) bool {
+		key, err := k.Texts(p.Encoded)
+		failed = errors.Join(failed, err)
+		return m.hasPin(key)
+	})
+	return selection, errors.Join(failed, err)
+}
+
+// tables are the sharded tables of the keyspace.
+func (m *Move) tables(now *topology.Map) []*topology.Table {
+	var tables []*topology.Table
+	for _, t := range now.Tables() {
+		if t.Kind() == topology.Sharded && t.Keyspace().Name() == m.Keyspace {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+func namesOf(tables []*topology.Table) []topology.TableName {
+	names := make([]topology.TableName, len(tables))
+	for i, t := range tables {
+		names[i] = t.Name()
+	}
+	return names
+}

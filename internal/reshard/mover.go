@@ -1,0 +1,245 @@
+package reshard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// Config says what a [Mover] works with.
+type Config struct {
+	// Store is where the map and the jobs are. Required.
+	Store *store.Store
+	// Access says how to log in to shards, where the map does not.
+	Access shard.Access
+	// Rename rewrites queries of views so that they read other relations. Required.
+	Rename shard.Renaming
+	// Resolve has transactions that are left prepared on shards resolved. Default: somebody else does that.
+	Resolve func(context.Context) error
+	// Logger hears what becomes of moves. Default: slog's.
+	Logger *slog.Logger
+}
+
+// Mover carries out moves. Make it with [New].
+type Mover struct {
+	config Config
+	// poked has a token when there may be something new to do.
+	poked chan struct{}
+}
+
+// New returns a mover. Nothing happens until [Mover.Run].
+func New(config Config) *Mover {
+	if config.Resolve == nil {
+		config.Resolve = func(context.Context) error { return nil }
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	return &Mover{config: config, poked: make(chan struct{}, 1)}
+}
+
+// Poke has the mover look at once whether there is something new to do, if it is this process's.
+func (v *Mover) Poke() {
+	select {
+	case v.poked <- struct{}{}:
+	default:
+	}
+}
+
+// lookEvery is how often the leader looks for moves and wishes.
+const lookEvery = 500 * time.Millisecond
+
+// NewID draws the name of a move: short enough to be typed, and of what names of slots may have.
+func NewID() string { return strings.ToLower(rand.Text()[:8]) }
+
+// Run carries out moves until the leadership or the context ends.
+func (v *Mover) Run(ctx context.Context, leadership *store.Leadership) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var work sync.WaitGroup
+	defer work.Wait()
+	running := &running{moves: map[string]*run{}}
+	again := time.NewTicker(lookEvery)
+	defer again.Stop()
+	for {
+		if err := v.look(ctx, leadership, running, &work); err != nil && ctx.Err() == nil {
+			v.config.Logger.Debug("moves could not be looked for", "error", err)
+		}
+		select {
+		case <-again.C:
+		case <-v.poked:
+		case <-leadership.Done():
+			cancel()
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// running are the moves that are being carried out.
+type running struct {
+	mu    sync.Mutex
+	moves map[string]*run
+}
+
+// look begins what is new and passes wishes on.
+func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *running, work *sync.WaitGroup) error {
+	jobs, err := v.config.Store.Jobs(ctx)
+	if err != nil {
+		return err
+	}
+	moves := v.open(jobs)
+	for _, m := range moves {
+		now.mu.Lock()
+		current := now.moves[m.ID]
+		busy := current == nil && slices.ContainsFunc(moves, func(other *Move) bool { return other.ID != m.ID && other.Keyspace == m.Keyspace && now.moves[other.ID] != nil })
+		if current == nil && !busy {
+			current = newRun(v, leadership, m)
+			now.moves[m.ID] = current
+			work.Go(func() {
+				current.carryOut(ctx)
+				now.mu.Lock()
+				delete(now.moves, m.ID)
+				now.mu.Unlock()
+			})
+		}
+		now.mu.Unlock()
+		switch {
+		case current != nil:
+			v.passWish(ctx, current)
+		case busy:
+			v.queue(ctx, leadership, m)
+		}
+	}
+	return nil
+}
+
+// open are the moves that have not ended, those first that are under way, then in the order in which they were asked for.
+func (v *Mover) open(jobs []store.Job) []*Move {
+	var moves []*Move
+	for _, job := range jobs {
+		if job.Kind != Kind || Phase(job.State).HasEnded() {
+			continue
+		}
+		m, err := Of(job)
+		if err != nil {
+			v.config.Logger.Error("a move cannot be read", "error", err)
+			continue
+		}
+		moves = append(moves, m)
+	}
+	slices.SortStableFunc(moves, func(a, b *Move) int {
+		if (a.Phase == Asked) != (b.Phase == Asked) {
+			if a.Phase == Asked {
+				return 1
+			}
+			return -1
+		}
+		return a.AskedAt.Compare(b.AskedAt)
+	})
+	return moves
+}
+
+// queue lets a move wait for another of its keyspace; one that is not wanted any more ends.
+func (v *Mover) queue(ctx context.Context, leadership *store.Leadership, m *Move) {
+	waiting := "another move of keyspace " + m.Keyspace + " comes first"
+	if wish, _, err := v.config.Store.Wished(ctx, m.ID); err == nil && Wish(wish) == Cancel && m.Phase == Asked {
+		m.Phase, m.Since, m.Ended, waiting = Cancelled, time.Now().UTC(), time.Now().UTC(), ""
+	} else if m.Waiting == waiting {
+		return
+	}
+	m.Waiting = waiting
+	if job, err := m.job(); err == nil {
+		_, _ = leadership.UpdateJob(ctx, job) // or at the next look
+	}
+}
+
+// passWish tells a run what somebody wants.
+func (v *Mover) passWish(ctx context.Context, r *run) {
+	wish, revision, err := v.config.Store.Wished(ctx, r.id)
+	if err == nil && wish != "" {
+		r.hear(Wish(wish), revision)
+	}
+}
+
+// Ask stores a move for the leader to carry out.
+func Ask(ctx context.Context, s *store.Store, m *Move) error {
+	if m.ID == "" {
+		m.ID = NewID()
+	}
+	now := time.Now().UTC()
+	m.Phase, m.Since = Asked, now
+	if m.AskedAt.IsZero() {
+		m.AskedAt = now
+	}
+	job, err := m.job()
+	if err != nil {
+		return err
+	}
+	stored, err := s.AskJob(ctx, job)
+	m.revision = stored.Revision
+	return err
+}
+
+// Find reads a move, or fails with [store.ErrNoJob].
+func Find(ctx context.Context, s *store.Store, id string) (*Move, error) {
+	job, err := s.Job(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if job.Kind != Kind {
+		return nil, fmt.Errorf("%q: %w", id, store.ErrNoJob)
+	}
+	return Of(job)
+}
+
+// List returns all moves, the newest first.
+func List(ctx context.Context, s *store.Store) ([]*Move, error) {
+	jobs, err := s.Jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var moves []*Move
+	for _, job := range jobs {
+		if job.Kind != Kind {
+			continue
+		}
+		m, err := Of(job)
+		if err != nil {
+			return nil, err
+		}
+		moves = append(moves, m)
+	}
+	slices.SortStableFunc(moves, func(a, b *Move) int { return b.AskedAt.Compare(a.AskedAt) })
+	return moves, nil
+}
+
+// errWished ends what is under way because somebody wants something else.
+var errWished = errors.New("somebody wants something else")
+
+// stopped is an error that does not get better by itself.
+type stopped struct{ reason string }
+
+func (e *stopped) Error() string { return e.reason }
+
+func stop(format string, arguments ...any) error { return &stopped{fmt.Sprintf(format, arguments...)} }
+
+// tableNames prints names of tables.
+func tableNames(tables []topology.TableName) string {
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = t.String()
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,258 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/sqltext"
+)
+
+// Replication is PostgreSQL's own: a publication on the one shard, a slot there that keeps what was not sent yet, a subscription on the other.
+
+// subscribe makes a subscription on one shard to what the other publishes, from where its slot is.
+func (r *run) subscribe(ctx context.Context, on, to, name string, enabled bool) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	conninfo, err := r.mover.config.Access.Conninfo(now.Shard(to).Spec(), name)
+	if err != nil {
+		return err
+	}
+	return r.on(ctx, on, func(ctx context.Context, conn *pgx.Conn) error {
+		if has, err := exists(ctx, conn, "SELECT FROM pg_subscription WHERE subname = $1 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", name); err != nil || has {
+			return err
+		}
+		_, err := conn.Exec(ctx, fmt.Sprintf("CREATE SUBSCRIPTION %s CONNECTION %s PUBLICATION %s WITH (create_slot = false, slot_name = %s, copy_data = false, enabled = %t, synchronous_commit = 'on', disable_on_error = true)",
+			name, sqltext.QuoteLiteral(conninfo), name, sqltext.QuoteLiteral(name), enabled))
+		if err != nil {
+			return fmt.Errorf("make subscription %s on shard %q: %w", name, on, withoutSecrets(err))
+		}
+		return nil
+	})
+}
+
+// withoutSecrets leaves out of an error what a server repeats of the statement.
+func withoutSecrets(err error) error {
+	if code := codeOf(err); code != "" {
+		return pgerr.New(code, "%s", err.Error())
+	}
+	return err
+}
+
+// dropSubscription drops a subscription, whether or not the other shard answers. Its slot stays.
+func (r *run) dropSubscription(ctx context.Context, on, name string) error {
+	return r.on(ctx, on, func(ctx context.Context, conn *pgx.Conn) error {
+		if has, err := exists(ctx, conn, "SELECT FROM pg_subscription WHERE subname = $1 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", name); err != nil || !has {
+			return err
+		}
+		for _, sql := range []string{"ALTER SUBSCRIPTION " + name + " DISABLE", "ALTER SUBSCRIPTION " + name + " SET (slot_name = NONE)", "DROP SUBSCRIPTION " + name} {
+			if _, err := conn.Exec(ctx, sql); err != nil && !isUndefined(err) {
+				return fmt.Errorf("drop subscription %s on shard %q: %w", name, on, err)
+			}
+		}
+		return nil
+	})
+}
+
+// dropSlot drops a slot, and ends who reads from it.
+func (r *run) dropSlot(ctx context.Context, on, name string) error {
+	return r.on(ctx, on, func(ctx context.Context, conn *pgx.Conn) error {
+		for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+			var dropped int
+			err := conn.QueryRow(ctx, "SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots WHERE slot_name = $1", name).Scan(&dropped)
+			if code := codeOf(err); err == nil || code == pgerr.UndefinedObject {
+				return nil
+			} else if code != pgerr.ObjectInUse {
+				return fmt.Errorf("drop slot %s on shard %q: %w", name, on, err)
+			}
+			if _, err := conn.Exec(ctx, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL", name); err != nil {
+				return err
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	})
+}
+
+// dropPublication drops a publication.
+func (r *run) dropPublication(ctx context.Context, on, name string) error {
+	return r.on(ctx, on, func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, "DROP PUBLICATION IF EXISTS "+name); err != nil {
+			return fmt.Errorf("drop publication %s on shard %q: %w", name, on, err)
+		}
+		return nil
+	})
+}
+
+// lag is how many bytes of changes the source has that the target has not confirmed, and whether somebody carries them.
+type lag struct {
+	bytes  int64
+	active bool
+	lost   bool
+}
+
+func (r *run) measure(ctx context.Context, side, slot string) (l lag, err error) {
+	err = r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint, active, coalesce(wal_status = 'lost', false) FROM pg_replication_slots WHERE slot_name = $1`, slot).
+			Scan(&l.bytes, &l.active, &l.lost)
+	})
+	return l, err
+}
+
+// catchUp has the target apply what has changed since the snapshot.
+func (r *run) catchUp(ctx context.Context) error {
+	move := r.state()
+	if same, err := r.sameServers(ctx); err != nil {
+		return err
+	} else if !same {
+		return r.copyAgain(ctx, "a server is not the one that it was when the copy began")
+	}
+	if err := r.subscribe(ctx, move.Target, move.Source, move.forward(), true); err != nil {
+		return err
+	}
+	slowest := time.Now()
+	least := int64(-1)
+	for {
+		if err := r.mayGoOn(ctx); err != nil {
+			return err
+		}
+		l, err := r.measure(ctx, move.Source, move.forward())
+		switch {
+		case err != nil:
+			return err
+		case l.lost || l.bytes > move.Options.MaxWAL:
+			return r.copyAgain(ctx, fmt.Sprintf("the source had to keep %d bytes of changes, which is more than it may", l.bytes))
+		case l.active && l.bytes <= usualLag:
+			return r.enter(ctx, nextAfterCatchUp(move))
+		}
+		if least < 0 || l.bytes < least {
+			least, slowest = l.bytes, time.Now()
+		}
+		waiting := "changes are carried over"
+		if time.Since(slowest) > 30*time.Second {
+			waiting = "the target cannot keep up with the writers: it has not come closer for " + time.Since(slowest).Round(time.Second).String()
+		}
+		if !l.active {
+			waiting = "the subscription does not run: the log of shard " + move.Target + " says why"
+		}
+		r.say(ctx, waiting, func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
+		r.sleep(ctx, 200*time.Millisecond)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func nextAfterCatchUp(m *Move) Phase {
+	if m.Options.SkipVerify || m.Verified != "" {
+		return Ready
+	}
+	return Verifying
+}
+
+// mayGoOn looks whether the subscription was stopped by an error: that does not get better by itself.
+func (r *run) mayGoOn(ctx context.Context) error {
+	move := r.state()
+	var enabled bool
+	err := r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT subenabled FROM pg_subscription WHERE subname = $1", move.forward()).Scan(&enabled)
+	})
+	switch {
+	case err != nil:
+		return err
+	case enabled:
+		return nil
+	case move.Failures > 0 || move.Error != "": // somebody has resumed it
+	default:
+		return stop("shard %q has refused a change, and its log says which: a row that another one there excludes, for example. Mend it and resume the move, or cancel it", move.Target)
+	}
+	return r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.forward()+" ENABLE")
+		return err
+	})
+}
+
+// copyAgain goes back to the copy.
+func (r *run) copyAgain(ctx context.Context, why string) error {
+	r.mover.config.Logger.Warn("a move copies anew", "move", r.id, "reason", why)
+	err := r.save(ctx, func(m *Move) {
+		m.Copied, m.Verified, m.WayBack = false, "", false
+		m.goTo(Copying)
+		m.Error = why
+	})
+	if err != nil {
+		return err
+	}
+	return errElsewhere
+}
+
+// errElsewhere ends a phase because the move goes on in another one.
+var errElsewhere = errors.New("the move goes on in another phase")
+
+// ready makes the way back, and waits until it may switch.
+func (r *run) ready(ctx context.Context) error {
+	move := r.state()
+	if move.Options.Manual && !move.SwitchNow {
+		l, err := r.measure(ctx, move.Source, move.forward())
+		if err != nil {
+			return err
+		}
+		r.say(ctx, "somebody has to say when to switch: cleave move switch "+move.ID, func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
+		r.sleep(ctx, time.Second)
+		return nil
+	}
+	if !move.WayBack {
+		if err := r.makeWayBack(ctx); err != nil {
+			return err
+		}
+	}
+	return r.enter(ctx, Switching)
+}
+
+// makeWayBack makes the slot on the target for the way back, long before anybody waits, since that waits for older transactions; and the subscription that will read from it.
+func (r *run) makeWayBack(ctx context.Context) error {
+	move := r.state()
+	r.say(ctx, "transactions that began earlier on shard "+move.Target+" have to end before its changes can be followed", nil)
+	err := r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
+		has, err := exists(ctx, conn, "SELECT FROM pg_replication_slots WHERE slot_name = $1", move.back())
+		if err == nil && !has {
+			_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", move.back())
+		}
+		return err
+	})
+	if err == nil {
+		err = r.subscribe(ctx, move.Source, move.Target, move.back(), false)
+	}
+	if err != nil {
+		return err
+	}
+	return r.save(ctx, func(m *Move) { m.WayBack, m.Waiting = true, "" })
+}
+
+// awaitMark leaves a mark on one shard and waits until it has come to the other.
+func awaitMark(ctx context.Context, from, to *pgx.Conn, move, mark string) error {
+	if err := shard.LeaveMark(ctx, from, move, mark); err != nil {
+		return err
+	}
+	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		has, err := shard.HasMark(ctx, to, move, mark)
+		if err != nil || has {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("changes have not come over: %w", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,346 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/failpoint"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// run is the carrying out of one move by one leader.
+type run struct {
+	mover      *Mover
+	leadership *store.Leadership
+	id         string
+
+	mu     sync.Mutex // guards what follows
+	move   *Move
+	heard  Wish
+	heardN int64 // the wish's revision
+	end    context.CancelCauseFunc
+	woken  chan struct{}
+	// saved is the move as it was stored last.
+	savedAt time.Time
+}
+
+func newRun(v *Mover, l *store.Leadership, m *Move) *run {
+	m.Options = m.Options.withDefaults()
+	return &run{mover: v, leadership: l, id: m.ID, move: m, woken: make(chan struct{}, 1)}
+}
+
+// hear takes a wish in. What is under way ends for one that cannot wait.
+func (r *run) hear(wish Wish, revision int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if revision <= r.heardN {
+		return
+	}
+	r.heard, r.heardN = wish, revision
+	if r.end != nil && (wish == Cancel || wish == Pause) && r.move.Phase.mayCancel() {
+		r.end(errWished)
+	}
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+}
+
+// state is the move as it is now.
+func (r *run) state() *Move {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.move
+}
+
+// pauses between attempts.
+const (
+	firstPause   = 500 * time.Millisecond
+	longestPause = 30 * time.Second
+)
+
+// carryOut goes from phase to phase until the move has ended, or the context does.
+func (r *run) carryOut(ctx context.Context) {
+	logger := r.mover.config.Logger.With("move", r.id)
+	for ctx.Err() == nil {
+		if err := r.obey(ctx); err != nil {
+			r.sleep(ctx, firstPause)
+			continue
+		}
+		if r.state().Phase.HasEnded() {
+			logger.Info("a move has ended", "phase", r.state().Phase)
+			return
+		}
+		if r.waits() {
+			r.sleep(ctx, longestPause)
+			continue
+		}
+		phase := r.state().Phase
+		err := r.attempt(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, store.ErrNotLeader):
+			return
+		case err == nil:
+			if r.state().Phase != phase {
+				logger.Info("a move goes on", "phase", r.state().Phase)
+			}
+			r.sleep(ctx, 0)
+		case errors.Is(err, errWished):
+		default:
+			r.failed(ctx, err)
+			logger.Warn("a step of a move has failed", "phase", phase, "error", err)
+			r.sleep(ctx, min(firstPause<<min(r.state().Failures, 10), longestPause))
+		}
+	}
+}
+
+// waits says whether the move goes no further until somebody says so.
+func (r *run) waits() bool {
+	return (r.state().Paused || r.state().Stopped != "") && r.state().Phase != Cancelling
+}
+
+// attempt runs one phase, and ends it when somebody wants something else.
+func (r *run) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.end = cancel
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.end = nil
+		r.mu.Unlock()
+		cancel(nil)
+	}()
+	err := r.phase(ctx)
+	if errors.Is(err, errElsewhere) {
+		return nil
+	}
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errWished) {
+		return errWished
+	}
+	return err
+}
+
+func (r *run) phase(ctx context.Context) error {
+	switch r.state().Phase {
+	case Asked:
+		return r.enter(ctx, Checking)
+	case Checking:
+		return r.check(ctx)
+	case Preparing:
+		return r.prepare(ctx)
+	case Announcing:
+		return r.announce(ctx)
+	case Copying:
+		return r.copy(ctx)
+	case CatchingUp:
+		return r.catchUp(ctx)
+	case Verifying:
+		return r.verify(ctx)
+	case Ready:
+		return r.ready(ctx)
+	case Switching, RollingBack:
+		return r.switchOver(ctx)
+	case Switched:
+		return r.keep(ctx)
+	case Cleaning:
+		return r.clean(ctx)
+	case Cancelling:
+		return r.cancel(ctx)
+	default:
+		return stop("phase %q is not known to this version", r.state().Phase)
+	}
+}
+
+// obey does what somebody wants, if anybody does.
+func (r *run) obey(ctx context.Context) error {
+	r.mu.Lock()
+	wish, revision := r.heard, r.heardN
+	r.mu.Unlock()
+	if wish == "" {
+		return nil
+	}
+	if err := r.save(ctx, func(m *Move) { m.grant(wish) }); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if r.heardN == revision {
+		r.heard = ""
+	}
+	r.mu.Unlock()
+	return r.mover.config.Store.ForgetWish(ctx, r.id, revision)
+}
+
+// grant changes the move as somebody wishes; one that comes at the wrong time is answered with an error.
+func (m *Move) grant(wish Wish) {
+	m.Error = ""
+	switch {
+	case wish == Pause && m.Phase.mayCancel():
+		m.Paused = true
+	case wish == Resume:
+		m.Paused, m.Stopped, m.Failures = false, "", 0
+	case wish == Cancel && m.Phase.mayCancel():
+		m.goTo(Cancelling)
+		m.Paused, m.Stopped = false, ""
+	case wish == Switch && m.Phase.mayCancel():
+		m.SwitchNow, m.Paused = true, false
+	case wish == RollBack && m.Phase == Switched && m.WayBack:
+		m.RollsBack = true
+		m.goTo(RollingBack)
+	case wish == Finish && m.Phase == Switched:
+		m.FinishNow = true
+	default:
+		m.Error = fmt.Sprintf("it was asked to %s, which cannot be done in phase %q", wish, m.Phase)
+	}
+}
+
+func (m *Move) goTo(p Phase) {
+	now := time.Now().UTC()
+	m.Phase, m.Since, m.Waiting, m.Error, m.Failures = p, now, "", "", 0
+	if p.HasEnded() {
+		m.Ended = now
+	}
+}
+
+// enter begins a phase.
+func (r *run) enter(ctx context.Context, p Phase) error {
+	return r.save(ctx, func(m *Move) { m.goTo(p) })
+}
+
+// save changes the move and stores it. Only the leader can.
+func (r *run) save(ctx context.Context, change func(*Move)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := *r.move
+	next.Tables, next.Switches, next.Identities = slices.Clone(next.Tables), slices.Clone(next.Switches), slices.Clone(next.Identities)
+	change(&next)
+	job, err := next.job()
+	if err != nil {
+		return err
+	}
+	stored, err := r.leadership.UpdateJob(ctx, job)
+	if err != nil {
+		return err
+	}
+	next.revision = stored.Revision
+	r.move, r.savedAt = &next, time.Now()
+	failpoint.Hit("reshard " + string(next.Phase))
+	return nil
+}
+
+// say notes what the move waits for, if that is new or some time has passed.
+func (r *run) say(ctx context.Context, waiting string, more func(*Move)) {
+	r.mu.Lock()
+	due := r.move.Waiting != waiting || more != nil && time.Since(r.savedAt) >= time.Second
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	_ = r.save(ctx, func(m *Move) { // it is only told
+		m.Waiting = waiting
+		if more != nil {
+			more(m)
+		}
+	})
+}
+
+// failed notes what has failed. What does not get better by itself stops the move.
+func (r *run) failed(ctx context.Context, err error) {
+	var final *stopped
+	_ = r.save(ctx, func(m *Move) { // or it is noted the next time
+		m.Error, m.FailedAt, m.Waiting = err.Error(), time.Now().UTC(), ""
+		m.Failures++
+		if errors.As(err, &final) {
+			m.Stopped = final.reason
+		}
+	})
+}
+
+// sleep waits, less long if there is a wish.
+func (r *run) sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.woken:
+	case <-ctx.Done():
+	}
+}
+
+// current is the newest map.
+func (r *run) current(ctx context.Context) (*topology.Map, error) {
+	return r.mover.config.Store.Map(ctx)
+}
+
+// on runs work with a connection to a shard.
+func (r *run) on(ctx context.Context, name string, work func(context.Context, *pgx.Conn) error) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := r.connect(ctx, now, name)
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(conn)
+	return work(ctx, conn)
+}
+
+// connect logs in to a shard, for work that may take long.
+func (r *run) connect(ctx context.Context, now *topology.Map, name string) (*pgx.Conn, error) {
+	s := now.Shard(name)
+	if s == nil {
+		return nil, stop("shard %q is not in the shard map", name)
+	}
+	conn, err := r.mover.config.Access.Connect(ctx, s.Spec())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET application_name = 'cleave/move'"); err != nil {
+		closeQuietly(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+func closeQuietly(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // nothing is lost with it
+}
+
+// record has a shard record the newest map, which says of the move what was just published, or something later.
+func (r *run) record(ctx context.Context, conn *pgx.Conn, now *topology.Map, name string) error {
+	for range 10 {
+		_, err := shard.Record(ctx, conn, now, name)
+		var newer *shard.NewerError
+		if !errors.As(err, &newer) {
+			return err
+		}
+		if now, err = r.current(ctx); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the shard map changes too often for shard %q to record it", name)
+}
+
+// both runs work on the source and on the target at once.
+func both(names [2]string, work func(name string) error) error {
+	var errs [2]error
+	var running sync.WaitGroup
+	for i, name := range names {
+		running.Go(func() { errs[i] = work(name) })
+	}
+	running.Wait()
+	return errors.Join(errs[:]...)
+}
+
+func (m *Move) sides() [2]string { return [2]string{m.Source, m.Target} }

@@ -1,0 +1,402 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/failpoint"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// switching is one attempt to change the owner of what moves. Statements wait from its first step to its last.
+type switching struct {
+	r    *run
+	move *Move
+	course
+	// slot is the name of what carries changes from the one to the other, back that of what will carry them the other way; empty: nothing will.
+	slot, back string
+
+	now    *topology.Map
+	tables []topology.TableName
+	// owner and heir are connections to both shards.
+	owner, heir *pgx.Conn
+	settled     []string
+	begun       time.Time
+	steps       []Step
+}
+
+// switchOver changes the owner, or takes the attempt back and says why.
+func (r *run) switchOver(ctx context.Context) error {
+	move := r.state()
+	s := &switching{r: r, move: move, course: move.course(), slot: move.forward(), back: move.back()}
+	if move.RollsBack {
+		s.slot, s.back = move.back(), ""
+	}
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	is, alike, err := move.marked(now)
+	if err != nil || !alike {
+		return errors.Join(errOtherMap, err)
+	}
+	if is == s.turned() { // whoever led before has done it
+		return r.switched(ctx)
+	}
+	if err := s.connect(ctx, now); err != nil {
+		return err
+	}
+	defer s.close()
+	if is.held { // somebody died in the middle
+		if err := s.takeBack(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.await(ctx); err != nil {
+		return err
+	}
+	return s.attempt(ctx)
+}
+
+func (s *switching) connect(ctx context.Context, now *topology.Map) (err error) {
+	s.now, s.tables = now, namesOf(s.move.tables(now))
+	if s.owner, err = s.r.connect(ctx, now, s.from); err != nil {
+		return err
+	}
+	s.heir, err = s.r.connect(ctx, now, s.to)
+	return err
+}
+
+func (s *switching) close() {
+	for _, conn := range []*pgx.Conn{s.owner, s.heir} {
+		if conn != nil {
+			closeQuietly(conn)
+		}
+	}
+}
+
+// oldestOpen is how long a transaction may have been open on one of the tables when statements begin to be held: they wait for it.
+const oldestOpen = 100 * time.Millisecond
+
+// await waits until the switch is likely to be short: the changes have nearly all come over, and no transaction has been open for long.
+func (s *switching) await(ctx context.Context) error {
+	if !s.move.RollsBack {
+		if same, err := s.r.sameServers(ctx); err != nil {
+			return err
+		} else if !same {
+			return s.r.copyAgain(ctx, "a server is not the one that it was when the copy began")
+		}
+		if err := s.r.mayGoOn(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		waiting, err := s.longest(ctx)
+		if err != nil {
+			return err
+		}
+		if waiting == "" {
+			waiting, err = s.behind(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if waiting == "" {
+			s.r.say(ctx, "", nil)
+			return nil
+		}
+		s.r.say(ctx, waiting, nil)
+		s.r.sleep(ctx, 50*time.Millisecond)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// longest names a transaction that has had one of the tables locked for too long.
+func (s *switching) longest(ctx context.Context) (waiting string, err error) {
+	names := make([]string, len(s.tables))
+	for i, t := range s.tables {
+		names[i] = t.String()
+	}
+	for _, conn := range []*pgx.Conn{s.owner, s.heir} {
+		var found *string
+		err := conn.QueryRow(ctx, `
+			SELECT (SELECT format('a transaction of user %s, process %s, has used the tables for %s ms', a.usename, a.pid, (extract(epoch FROM now() - a.xact_start) * 1000)::bigint)
+				FROM pg_stat_activity a WHERE a.xact_start < now() - $2::interval AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
+					AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation IN
+						(SELECT coalesce(p.relid, t::regclass) FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true))
+				ORDER BY a.xact_start LIMIT 1)`, names, oldestOpen).Scan(&found)
+		if err != nil {
+			return "", err
+		}
+		if found != nil {
+			return *found, nil
+		}
+	}
+	return "", nil
+}
+
+// behind says that too much has still to come over.
+func (s *switching) behind(ctx context.Context) (string, error) {
+	var bytes int64
+	var active bool
+	err := s.owner.QueryRow(ctx, "SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint, active FROM pg_replication_slots WHERE slot_name = $1", s.slot).Scan(&bytes, &active)
+	switch {
+	case err != nil:
+		return "", err
+	case !active:
+		return "the subscription does not run: the log of shard " + s.to + " says why", nil
+	case bytes > usualLag:
+		return fmt.Sprintf("%d bytes of changes have still to come over", bytes), nil
+	}
+	return "", nil
+}
+
+// switchSteps in their order. What comes before the last one can be taken back.
+var switchSteps = []struct {
+	name string
+	run  func(*switching, context.Context) error
+}{
+	{"hold", (*switching).hold},
+	{"settle", (*switching).settle},
+	{"fence", (*switching).fence},
+	{"close", (*switching).closeSource},
+	{"wait for writers", (*switching).awaitWriters},
+	{"catch up", (*switching).mark},
+	{"turn", (*switching).turn},
+	{"open", (*switching).open},
+}
+
+func (s *switching) attempt(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit)
+	defer cancel()
+	s.begun = time.Now()
+	for _, step := range switchSteps {
+		started := time.Now()
+		err := step.run(s, limited)
+		s.steps = append(s.steps, Step{step.name, time.Since(started)})
+		if err != nil {
+			return s.failed(ctx, step.name, err)
+		}
+		failpoint.Hit("reshard switch " + step.name)
+	}
+	held := time.Since(s.begun)
+	if err := s.r.save(ctx, func(m *Move) { m.attempted(Attempt{At: s.begun.UTC(), Held: held, Steps: s.steps}) }); err != nil {
+		return err
+	}
+	return s.r.switched(ctx)
+}
+
+func (m *Move) attempted(a Attempt) {
+	m.Switches = append(m.Switches, a)
+	if len(m.Switches) > keptAttempts {
+		m.Switches = m.Switches[len(m.Switches)-keptAttempts:]
+	}
+}
+
+// failed takes an attempt back. Whether the last step was done is looked up: an answer may have been lost.
+func (s *switching) failed(ctx context.Context, step string, cause error) error {
+	if errors.Is(cause, store.ErrNotLeader) {
+		return cause
+	}
+	reason := fmt.Sprintf("%s: %v", step, cause)
+	for {
+		now, err := s.r.current(ctx)
+		if err == nil {
+			is, alike, _ := s.move.marked(now)
+			if alike && is == s.turned() {
+				return s.r.switched(ctx)
+			}
+			err = s.takeBack(ctx)
+		}
+		if err == nil || errors.Is(err, store.ErrNotLeader) || errors.Is(err, errOtherMap) || ctx.Err() != nil {
+			break
+		}
+		s.r.sleep(ctx, 50*time.Millisecond)
+	}
+	held := time.Since(s.begun)
+	err := s.r.save(context.WithoutCancel(ctx), func(m *Move) {
+		m.attempted(Attempt{At: s.begun.UTC(), Held: held, Failed: reason, Steps: s.steps})
+	})
+	return errors.Join(fmt.Errorf("the switch was taken back after %s: %s", held.Round(time.Millisecond), reason), err)
+}
+
+// takeBack lets everything be as it was before the switch: under newer versions, since those never go back.
+func (s *switching) takeBack(ctx context.Context) error {
+	now, err := s.r.current(ctx)
+	if err != nil {
+		return err
+	}
+	is, _, err := s.move.marked(now)
+	if err != nil {
+		return err
+	}
+	if is == s.closed() { // the source has to take rows again before anybody sends it some
+		if now, err = s.r.publish(ctx, s.holding(), nil, s.closed()); err != nil {
+			return err
+		}
+	}
+	if is.held {
+		if err := s.recordBoth(ctx, now); err != nil {
+			return err
+		}
+		if err := s.carryOn(ctx); err != nil {
+			return err
+		}
+		if _, err = s.r.publish(ctx, s.before(), nil, s.holding()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// before is what the map said before the switch. On the way back the copy is one that is leaving.
+func (s *switching) before() mark {
+	if s.move.RollsBack {
+		return mark{owner: s.from, copyOn: s.to, state: topology.Leaving}
+	}
+	return s.announced()
+}
+
+// carryOn enables the subscription again that an attempt may have disabled.
+func (s *switching) carryOn(ctx context.Context) error {
+	_, err := s.heir.Exec(ctx, "ALTER SUBSCRIPTION "+s.slot+" ENABLE")
+	return err
+}
+
+// hold has routers hold back what is new.
+func (s *switching) hold(ctx context.Context) (err error) {
+	s.now, err = s.r.publish(ctx, s.holding(), []string{s.from, s.to}, s.before())
+	return err
+}
+
+// settle waits until routers have let go what ran before.
+func (s *switching) settle(ctx context.Context) error {
+	patience, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit/2)
+	defer cancel()
+	ready, late, err := s.r.mover.config.Store.AwaitSettled(patience, s.now.Version())
+	if err != nil {
+		return err
+	}
+	for _, router := range ready {
+		s.settled = append(s.settled, router.ID)
+	}
+	var busy []string
+	for _, router := range late { // who has not heard of it is ended on the shards
+		if router.Applied >= s.now.Version() {
+			busy = append(busy, router.Name)
+		}
+	}
+	if len(busy) > 0 {
+		return fmt.Errorf("router %s has a transaction open on the tables", strings.Join(busy, ", "))
+	}
+	return nil
+}
+
+// fence ends the backends of routers that have not settled.
+func (s *switching) fence(ctx context.Context) error {
+	if err := s.recordBoth(ctx, s.now); err != nil {
+		return err
+	}
+	return s.onBoth(func(conn *pgx.Conn, _ string) error {
+		_, err := shard.Fence(ctx, conn, s.settled)
+		return err
+	})
+}
+
+func (s *switching) recordBoth(ctx context.Context, now *topology.Map) error {
+	return s.onBoth(func(conn *pgx.Conn, name string) error { return s.r.record(ctx, conn, now, name) })
+}
+
+func (s *switching) onBoth(work func(conn *pgx.Conn, name string) error) error {
+	var errs [2]error
+	var running sync.WaitGroup
+	for i, conn := range []*pgx.Conn{s.owner, s.heir} {
+		running.Go(func() { errs[i] = work(conn, [2]string{s.from, s.to}[i]) })
+	}
+	running.Wait()
+	return errors.Join(errs[:]...)
+}
+
+// closeSource has the owner refuse what it is about to lose.
+func (s *switching) closeSource(ctx context.Context) (err error) {
+	if s.now, err = s.r.publish(ctx, s.closed(), nil, s.holding()); err != nil {
+		return err
+	}
+	return s.recordBoth(ctx, s.now)
+}
+
+// awaitWriters waits for those who write past the routers, and for transactions that are prepared.
+func (s *switching) awaitWriters(ctx context.Context) error {
+	return shard.AwaitWriters(ctx, s.owner, s.tables, s.settled)
+}
+
+// mark waits until everything has come over.
+func (s *switching) mark(ctx context.Context) error {
+	return awaitMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano))
+}
+
+// turn stops what carries changes over, and notes from where they are to be carried back.
+func (s *switching) turn(ctx context.Context) error {
+	var lsn string
+	if err := s.stopSubscription(ctx); err != nil {
+		return err
+	}
+	if err := s.heir.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&lsn); err != nil {
+		return err
+	}
+	if err := shard.LeaveMark(ctx, s.heir, s.move.ID, "everything of "+s.from+" at "+lsn); err != nil {
+		return err
+	}
+	if s.back == "" {
+		return nil
+	}
+	_, err := s.owner.Exec(ctx, "SELECT pg_replication_origin_advance('pg_' || oid, $1::text::pg_lsn) FROM pg_subscription WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", lsn, s.back)
+	if err != nil {
+		return fmt.Errorf("note from where changes are to be carried back: %w", err)
+	}
+	return nil
+}
+
+// stopSubscription disables a subscription, and returns when its worker is gone. That has applied everything.
+func (s *switching) stopSubscription(ctx context.Context) error {
+	if _, err := s.heir.Exec(ctx, "ALTER SUBSCRIPTION "+s.slot+" DISABLE"); err != nil {
+		return err
+	}
+	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		var left int
+		err := s.heir.QueryRow(ctx, "SELECT count(CASE WHEN pg_terminate_backend(t.pid) THEN 1 ELSE 1 END) FROM pg_stat_subscription t JOIN pg_subscription s ON s.oid = t.subid WHERE s.subname = $1 AND t.pid IS NOT NULL", s.slot).Scan(&left)
+		if err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("the subscription's worker does not end: %w", ctx.Err())
+		}
+	}
+}
+
+// open gives the rows to their new owner.
+func (s *switching) open(ctx context.Context) (err error) {
+	s.now, err = s.r.publish(ctx, s.turned(), nil, s.closed())
+	return err
+}
+
+// switched goes on after the owner has changed.
+func (r *run) switched(ctx context.Context) error {
+	next := Switched
+	if r.state().RollsBack {
+		next = Cleaning
+	}
+	return r.enter(ctx, next)
+}
