@@ -129,6 +129,9 @@ func (t *told) stays(number int, version uint64) bool {
 func (c *Cluster) recordAll(ctx context.Context, m *topology.Map, told *told) {
 	var due []topology.ShardSpec
 	for _, spec := range specsOf(m) {
+		if c.mover.IsSwitching(spec.Name) {
+			continue
+		}
 		if told.versions[spec.Number] < m.Version() || c.monitor.isBehind(spec, m.Version()) {
 			due = append(due, spec)
 		}

@@ -27,6 +27,7 @@ func (p *planner) wishesFor(k *measured) (*wishes, error) {
 	if err != nil {
 		return nil, err
 	}
+	settings.Algorithm = algorithm.Info().Name
 	if k.Strategy() == topology.ByRange {
 		p.warnf("keyspace %s: algorithm %s places hashes, not raw keys: only what must move is moved", k.Name(), settings.Algorithm)
 		return nil, nil

@@ -26,7 +26,7 @@ func (p *planner) settle() {
 	})
 	for _, i := range queue {
 		why := Emptying
-		if p.violates(&p.units[i]) {
+		if p.drained == "" && p.violates(&p.units[i]) {
 			why = ByRule
 		}
 		p.settleUnit(i, why)

@@ -97,7 +97,11 @@ func (o Options) check(m *topology.Map) error {
 			return &topology.NotFoundError{Kind: "shard", Name: name}
 		}
 	}
-	return nil
+	if o.Algorithm == Greedy {
+		return nil
+	}
+	_, err := placement.New(o.Algorithm, placement.Config{Slots: o.Slots, VirtualNodes: o.VirtualNodes})
+	return err
 }
 
 // maxPieces is how many ranges a keyspace of a map can have.

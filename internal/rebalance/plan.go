@@ -97,17 +97,22 @@ type Holding struct {
 	Size
 }
 
-func (h *Holding) add(pin bool, q quantities) {
-	if pin {
-		h.Pins++
-	} else {
-		h.Ranges++
-	}
-	size := q.size()
-	h.Bytes += size.Bytes
-	h.Rows += size.Rows
-	h.Load += size.Load
+// tally is a holding while it is being counted.
+type tally struct {
+	ranges, pins int
+	size         quantities
 }
+
+func (t *tally) add(u *unit) {
+	t.size.add(u.size)
+	if u.pin {
+		t.pins++
+	} else {
+		t.ranges++
+	}
+}
+
+func (t *tally) holding() Holding { return Holding{Ranges: t.ranges, Pins: t.pins, Size: t.size.size()} }
 
 // ShardChange is what a plan means for a shard.
 type ShardChange struct {
@@ -176,11 +181,10 @@ func (p *planner) plan(skewBefore float64) *Plan {
 		MapVersion: p.m.Version(), Algorithm: p.options.Algorithm, Measure: p.measure, Tolerance: p.options.Tolerance,
 		Assignments: p.assignments, SkewBefore: skewBefore, SkewAfter: p.skew(), Moves: []Move{},
 	}
-	after := make([]Holding, len(p.shards))
 	p.join()
 	for i := range p.units {
 		u := &p.units[i]
-		after[u.owner].add(u.pin, u.size)
+		p.shards[u.owner].after.add(u)
 		plan.TotalBytes += u.size[bytesAt]
 		if u.owner != u.home {
 			plan.Bytes += u.size[bytesAt]
@@ -191,7 +195,7 @@ func (p *planner) plan(skewBefore float64) *Plan {
 		plan.MovementShare = float64(plan.Bytes) / float64(plan.TotalBytes)
 	}
 	for i := range p.shards {
-		plan.Shards = append(plan.Shards, p.changeOf(&p.shards[i], after[i]))
+		plan.Shards = append(plan.Shards, p.changeOf(&p.shards[i]))
 	}
 	plan.Moves, plan.Splits = p.moves(), p.splits()
 	plan.ID = identify(plan.MapVersion, plan.Moves)
@@ -201,14 +205,14 @@ func (p *planner) plan(skewBefore float64) *Plan {
 	return plan
 }
 
-func (p *planner) changeOf(s *shard, after Holding) ShardChange {
+func (p *planner) changeOf(s *shard) ShardChange {
 	scale := 1.0
 	if p.measure == ByLoad {
 		scale = loadScale
 	}
 	return ShardChange{
 		Shard: s.Name(), State: s.State(), Weight: s.Weight(), TakesPart: s.role == taking,
-		Ideal: s.ideal / scale, Target: float64(s.target) / scale, Before: s.before, After: after,
+		Ideal: s.ideal / scale, Target: float64(s.target) / scale, Before: s.before.holding(), After: s.after.holding(),
 	}
 }
 
@@ -306,8 +310,6 @@ func (p *planner) detail(of pair, move *Move) string {
 		return fmt.Sprintf("shard %s has %.1f %% of its share, shard %s has %.1f %%", from.Name(), percent(from), to.Name(), percent(to))
 	}
 }
-
-
 
 // splits lists where ranges have to be cut.
 func (p *planner) splits() []Split {

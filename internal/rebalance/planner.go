@@ -34,7 +34,8 @@ type shard struct {
 	// movable is what it could give; sorted, in the order in which it would.
 	movable []candidate
 	sorted  bool
-	before  Holding
+	// before and after are what the plan says of it.
+	before, after tally
 }
 
 func (s *shard) setTarget(target, tolerance float64) {
@@ -235,7 +236,10 @@ func (p *planner) weigh() error {
 		s := &p.shards[u.owner]
 		s.load += p.amount(u)
 		s.units++
-		s.before.add(u.pin, u.size)
+		s.before.add(u)
+		if !u.pin && u.span.Lo != p.keyspaces[u.keyspace].ranges[u.part].span.Lo {
+			s.before.ranges-- // a piece of a range that was counted
+		}
 		if s.role == aside || s.role == emptying && u.fixed {
 			continue
 		}
@@ -261,7 +265,7 @@ func (p *planner) chooseMeasure(all quantities) {
 		p.measure = ByWidth
 		p.warnf("nothing is known to have any bytes or rows: ranges count by their width")
 	default:
-		p.warnf("no %s are known of anything: nothing is moved for balance", p.measure)
+		p.warnf("no %s is known of anything: nothing is moved for balance", p.measure)
 	}
 }
 
@@ -331,7 +335,7 @@ func (p *planner) place(i, to int, why Reason) {
 	from := &p.shards[u.owner]
 	from.load -= p.amount(u)
 	from.units--
-	u.owner, u.reason = to, why
+	u.owner, u.reason = to, moreUrgent(u.reason, why)
 	taker := &p.shards[to]
 	taker.load += p.amount(u)
 	taker.units++

@@ -49,17 +49,21 @@ func (p *planner) warnOfRest() {
 
 // warnOfRules says which rules are not obeyed, and why.
 func (p *planner) warnOfRules() {
-	broken := make([]int, len(p.classes))
+	broken, stuck := make([]int, len(p.classes)), make([]int, len(p.classes))
 	for i := range p.units {
-		if u := &p.units[i]; p.violates(u) {
+		u := &p.units[i]
+		if p.violates(u) {
 			broken[u.class]++
+		}
+		if p.violates(u) || p.shards[u.owner].role == emptying {
+			stuck[u.class]++
 		}
 	}
 	for at := range p.classes {
 		c := &p.classes[at]
 		switch {
-		case broken[at] == 0 && (c.open || at == 0):
-		case c.open && p.drained != "":
+		case at == 0 || stuck[at] == 0:
+		case c.open && (broken[at] == 0 || p.drained != ""):
 		case c.open:
 			p.warnf("%d ranges or pins that need %s stay on shards without: they have a move under way, their shard cannot give, or a limit was reached", broken[at], c)
 		case slices.ContainsFunc(p.shards, func(s shard) bool { return c.allows(s.Shard) }):
@@ -81,8 +85,8 @@ func (p *planner) warnOfDraining() {
 		if s.role != emptying {
 			continue
 		}
-		if s.units > 0 {
-			p.warnf("shard %s keeps %d ranges or pins: they have a move under way, no shard may take them, or a limit was reached", s.Name(), s.units)
+		if kept := s.after.ranges + s.after.pins; kept > 0 {
+			p.warnf("shard %s keeps %d ranges or pins: they have a move under way, no shard may take them, or a limit was reached", s.Name(), kept)
 		}
 		if n := tables[s.Number()].Tables; n > 0 {
 			p.warnf("shard %s has %d single tables, which no plan moves", s.Name(), n)

@@ -67,12 +67,26 @@ func (r *run) carryBack(ctx context.Context) error {
 		})
 	}
 	move := r.state()
+	var begins string // what was applied there before is not to be carried back
+	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		begins, err = shard.LastNote(ctx, conn, move.ID, everythingOf(move.Source))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if begins == "" {
+		return stop("shard %q does not know from where its changes are to be carried back", move.Target)
+	}
 	return r.on(ctx, move.Source, func(ctx context.Context, conn *pgx.Conn) error {
 		var enabled bool
-		if err := conn.QueryRow(ctx, "SELECT subenabled FROM pg_subscription WHERE subname = $1", move.back()).Scan(&enabled); err != nil || enabled {
+		if err := conn.QueryRow(ctx, "SELECT subenabled FROM pg_subscription WHERE subname = $1 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", move.back()).Scan(&enabled); err != nil || enabled {
 			return err
 		}
-		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.back()+" ENABLE")
+		if _, err := conn.Exec(ctx, "SELECT pg_replication_origin_advance('pg_' || oid, $1::text::pg_lsn) FROM pg_subscription WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", begins, move.back()); err != nil {
+			return fmt.Errorf("say from where changes are to be carried back: %w", err)
+		}
+		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.back()+" ENABLE") // its commit makes the other durable
 		return err
 	})
 }

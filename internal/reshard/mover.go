@@ -35,6 +35,29 @@ type Mover struct {
 	config Config
 	// poked has a token when there may be something new to do.
 	poked chan struct{}
+	// busy are shards that are about to exchange rows, by name: what they record is the switch's business.
+	mu   sync.Mutex
+	busy map[string]int
+}
+
+// IsSwitching says whether a shard takes part in a switch that is under way here. Who has it record something makes others wait.
+func (v *Mover) IsSwitching(name string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.busy[name] > 0
+}
+
+// switches notes that shards take part in a switch, until the function that it returns is called.
+func (v *Mover) switches(names ...string) (end func()) {
+	count := func(by int) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		for _, name := range names {
+			v.busy[name] += by
+		}
+	}
+	count(1)
+	return func() { count(-1) }
 }
 
 // New returns a mover. Nothing happens until [Mover.Run].
@@ -45,7 +68,7 @@ func New(config Config) *Mover {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	return &Mover{config: config, poked: make(chan struct{}, 1)}
+	return &Mover{config: config, poked: make(chan struct{}, 1), busy: map[string]int{}}
 }
 
 // Poke has the mover look at once whether there is something new to do, if it is this process's.
@@ -103,7 +126,9 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 	for _, m := range moves {
 		now.mu.Lock()
 		current := now.moves[m.ID]
-		busy := current == nil && slices.ContainsFunc(moves, func(other *Move) bool { return other.ID != m.ID && other.Keyspace == m.Keyspace && now.moves[other.ID] != nil })
+		busy := current == nil && slices.ContainsFunc(moves, func(other *Move) bool {
+			return other.ID != m.ID && other.Keyspace == m.Keyspace && now.moves[other.ID] != nil
+		})
 		if current == nil && !busy {
 			current = newRun(v, leadership, m)
 			now.moves[m.ID] = current

@@ -28,9 +28,13 @@ type switching struct {
 	tables []topology.TableName
 	// owner and heir are connections to both shards.
 	owner, heir *pgx.Conn
-	settled     []string
-	begun       time.Time
-	steps       []Step
+	// recorded is what both have recorded before statements are held.
+	recorded *shard.Plan
+	// relations are the tables and their partitions, as the owner numbers them.
+	relations []uint32
+	settled   []string
+	begun     time.Time
+	steps     []Step
 }
 
 // switchOver changes the owner, or takes the attempt back and says why.
@@ -111,7 +115,7 @@ func (s *switching) await(ctx context.Context) error {
 		}
 		if waiting == "" {
 			s.r.say(ctx, "", nil)
-			return nil
+			return s.rehearse(ctx)
 		}
 		s.r.say(ctx, waiting, nil)
 		s.r.sleep(ctx, 50*time.Millisecond)
@@ -119,6 +123,19 @@ func (s *switching) await(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// rehearse does what can be done before statements are held: both shards record the map as it is, so that little is left to write.
+func (s *switching) rehearse(ctx context.Context) (err error) {
+	if s.now, err = s.r.current(ctx); err != nil {
+		return err
+	}
+	if err := s.recordBoth(ctx, s.now); err != nil {
+		return err
+	}
+	s.recorded = shard.Prepare(s.now)
+	s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables)
+	return err
 }
 
 // longest names a transaction that has had one of the tables locked for too long.
@@ -172,13 +189,13 @@ var switchSteps = []struct {
 	{"close", (*switching).closeSource},
 	{"wait for writers", (*switching).awaitWriters},
 	{"catch up", (*switching).mark},
-	{"turn", (*switching).turn},
 	{"open", (*switching).open},
 }
 
 func (s *switching) attempt(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit)
 	defer cancel()
+	defer s.r.mover.switches(s.from, s.to)()
 	s.begun = time.Now()
 	for _, step := range switchSteps {
 		started := time.Now()
@@ -249,9 +266,6 @@ func (s *switching) takeBack(ctx context.Context) error {
 		if err := s.recordBoth(ctx, now); err != nil {
 			return err
 		}
-		if err := s.carryOn(ctx); err != nil {
-			return err
-		}
 		if _, err = s.r.publish(ctx, s.before(), nil, s.holding()); err != nil {
 			return err
 		}
@@ -265,12 +279,6 @@ func (s *switching) before() mark {
 		return mark{owner: s.from, copyOn: s.to, state: topology.Leaving}
 	}
 	return s.announced()
-}
-
-// carryOn enables the subscription again that an attempt may have disabled.
-func (s *switching) carryOn(ctx context.Context) error {
-	_, err := s.heir.Exec(ctx, "ALTER SUBSCRIPTION "+s.slot+" ENABLE")
-	return err
 }
 
 // hold has routers hold back what is new.
@@ -302,13 +310,10 @@ func (s *switching) settle(ctx context.Context) error {
 	return nil
 }
 
-// fence ends the backends of routers that have not settled.
+// fence ends the backends of routers that have not settled, and lets them back in when they have read the map.
 func (s *switching) fence(ctx context.Context) error {
-	if err := s.recordBoth(ctx, s.now); err != nil {
-		return err
-	}
 	return s.onBoth(func(conn *pgx.Conn, _ string) error {
-		_, err := shard.Fence(ctx, conn, s.settled)
+		_, err := shard.RaiseMinimum(ctx, conn, s.now.Version(), s.settled)
 		return err
 	})
 }
@@ -332,59 +337,22 @@ func (s *switching) closeSource(ctx context.Context) (err error) {
 	if s.now, err = s.r.publish(ctx, s.closed(), nil, s.holding()); err != nil {
 		return err
 	}
-	return s.recordBoth(ctx, s.now)
+	next := shard.Prepare(s.now)
+	return s.onBoth(func(conn *pgx.Conn, name string) error { return next.RecordAfter(ctx, conn, name, s.recorded) })
 }
 
 // awaitWriters waits for those who write past the routers, and for transactions that are prepared.
 func (s *switching) awaitWriters(ctx context.Context) error {
-	return shard.AwaitWriters(ctx, s.owner, s.tables, s.settled)
+	return shard.AwaitWriters(ctx, s.owner, s.relations, s.settled)
 }
 
-// mark waits until everything has come over.
+// mark waits until everything has come over, and notes that on the heir: together with where its own changes begin, for the way back.
 func (s *switching) mark(ctx context.Context) error {
-	return awaitMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano))
+	return shard.PassMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano), everythingOf(s.from))
 }
 
-// turn stops what carries changes over, and notes from where they are to be carried back.
-func (s *switching) turn(ctx context.Context) error {
-	var lsn string
-	if err := s.stopSubscription(ctx); err != nil {
-		return err
-	}
-	if err := s.heir.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&lsn); err != nil {
-		return err
-	}
-	if err := shard.LeaveMark(ctx, s.heir, s.move.ID, "everything of "+s.from+" at "+lsn); err != nil {
-		return err
-	}
-	if s.back == "" {
-		return nil
-	}
-	_, err := s.owner.Exec(ctx, "SELECT pg_replication_origin_advance('pg_' || oid, $1::text::pg_lsn) FROM pg_subscription WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", lsn, s.back)
-	if err != nil {
-		return fmt.Errorf("note from where changes are to be carried back: %w", err)
-	}
-	return nil
-}
-
-// stopSubscription disables a subscription, and returns when its worker is gone. That has applied everything.
-func (s *switching) stopSubscription(ctx context.Context) error {
-	if _, err := s.heir.Exec(ctx, "ALTER SUBSCRIPTION "+s.slot+" DISABLE"); err != nil {
-		return err
-	}
-	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
-		var left int
-		err := s.heir.QueryRow(ctx, "SELECT count(CASE WHEN pg_terminate_backend(t.pid) THEN 1 ELSE 1 END) FROM pg_stat_subscription t JOIN pg_subscription s ON s.oid = t.subid WHERE s.subname = $1 AND t.pid IS NOT NULL", s.slot).Scan(&left)
-		if err != nil || left == 0 {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("the subscription's worker does not end: %w", ctx.Err())
-		}
-	}
-}
+// everythingOf begins the note that a shard has all rows of another; behind it stands where its own changes begin.
+func everythingOf(name string) string { return "everything of " + name + " at " }
 
 // open gives the rows to their new owner.
 func (s *switching) open(ctx context.Context) (err error) {

@@ -68,19 +68,24 @@ func Fence(ctx context.Context, conn *pgx.Conn, settled []string) (ended int, er
 	if err != nil {
 		return 0, fmt.Errorf("end the backends of routers with an older map: %w", err)
 	}
+	return len(pids), awaitEnded(ctx, conn, pids)
+}
+
+// awaitEnded waits until backends are gone.
+func awaitEnded(ctx context.Context, conn *pgx.Conn, pids []int32) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		var left int
 		err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity a JOIN cleave.backends b ON a.pid = b.pid AND a.backend_start = b.start WHERE a.pid = ANY ($1)", pids).Scan(&left)
 		if err != nil {
-			return 0, fmt.Errorf("wait for the backends of routers with an older map to end: %w", err)
+			return fmt.Errorf("wait for the backends of routers with an older map to end: %w", err)
 		}
 		if left == 0 {
-			return len(pids), nil
+			return nil
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%d backends of routers with an older map have not ended: %w", left, ctx.Err())
+			return fmt.Errorf("%d backends of routers with an older map have not ended: %w", left, ctx.Err())
 		}
 	}
 }
@@ -109,14 +114,23 @@ func forgetEnded(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// AwaitWriters waits until all transactions have ended that have one of these tables locked for writing now, a partition included, unless they are of routers that have settled. Guards whose functions
-// were replaced before refuse what comes after them. Transactions that are prepared are among those that are waited for, whoever has prepared them.
-func AwaitWriters(ctx context.Context, conn *pgx.Conn, tables []topology.TableName, settled []string) error {
+// RelationNumbers are those of tables and of their partitions on one server.
+func RelationNumbers(ctx context.Context, conn *pgx.Conn, tables []topology.TableName) ([]uint32, error) {
 	names := make([]string, len(tables))
 	for i, table := range tables {
 		names[i] = table.String()
 	}
-	awaited, err := writers(ctx, conn, names, settled)
+	rows, err := conn.Query(ctx, "SELECT DISTINCT coalesce(p.relid, t::regclass)::oid FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true", names)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[uint32])
+}
+
+// AwaitWriters waits until all transactions have ended that have one of these tables or partitions locked for writing now, unless they are of routers that have settled. Guards whose functions
+// were replaced before refuse what comes after them. Transactions that are prepared are among those that are waited for, whoever has prepared them.
+func AwaitWriters(ctx context.Context, conn *pgx.Conn, relations []uint32, settled []string) error {
+	awaited, err := writers(ctx, conn, relations, settled)
 	for pause := time.Millisecond; err == nil && len(awaited) > 0; pause = min(2*pause, 50*time.Millisecond) {
 		select {
 		case <-time.After(pause):
@@ -124,7 +138,7 @@ func AwaitWriters(ctx context.Context, conn *pgx.Conn, tables []topology.TableNa
 			return fmt.Errorf("%s has not ended: %w", describeWriters(awaited), ctx.Err())
 		}
 		var now map[string]string
-		if now, err = writers(ctx, conn, names, settled); err != nil {
+		if now, err = writers(ctx, conn, relations, settled); err != nil {
 			break
 		}
 		maps.DeleteFunc(awaited, func(transaction, _ string) bool { return now[transaction] == "" })
@@ -139,14 +153,14 @@ func AwaitWriters(ctx context.Context, conn *pgx.Conn, tables []topology.TableNa
 }
 
 // writers returns who writes, for people, by the identifier of the transaction.
-func writers(ctx context.Context, conn *pgx.Conn, tables, settled []string) (map[string]string, error) {
+func writers(ctx context.Context, conn *pgx.Conn, relations []uint32, settled []string) (map[string]string, error) {
 	rows, err := conn.Query(ctx, `
 		SELECT DISTINCT l.virtualtransaction, CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE format('a transaction of user %s, process %s', a.usename, l.pid) END
 		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.granted
 			AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-			AND l.relation IN (SELECT coalesce(p.relid, t::regclass) FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true)
-			AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = l.pid AND b.start = a.backend_start AND b.router = ANY ($2))`, tables, settled)
+			AND l.relation = ANY ($1::oid[])
+			AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = l.pid AND b.start = a.backend_start AND b.router = ANY ($2))`, relations, settled)
 	if err != nil {
 		return nil, err
 	}

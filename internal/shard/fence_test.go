@@ -92,7 +92,10 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 	spec := specOf("s1", c.servers[0])
 	execute(t, c.conns[0], `CREATE TABLE public.a (id bigint); CREATE TABLE public.b (id bigint); CREATE TABLE public.p (id bigint) PARTITION BY RANGE (id);
 		CREATE TABLE public.p1 PARTITION OF public.p FOR VALUES FROM (0) TO (100)`)
-	tables := []topology.TableName{{Schema: "public", Name: "a"}, {Schema: "public", Name: "p"}}
+	tables, err := RelationNumbers(t.Context(), c.conns[0], []topology.TableName{{Schema: "public", Name: "a"}, {Schema: "public", Name: "p"}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	router := connectAsRouter(t, spec)
 	if _, err := hello(t, router, "r-1", c.m.Version()); err != nil {
 		t.Fatal(err)

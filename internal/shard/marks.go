@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -42,4 +43,31 @@ func DropMarks(ctx context.Context, conn *pgx.Conn, move string) error {
 		return fmt.Errorf("remove marks: %w", err)
 	}
 	return nil
+}
+
+// PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own.
+func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string) error {
+	if err := LeaveMark(ctx, from, move, mark); err != nil {
+		return err
+	}
+	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+		tag, err := to.Exec(ctx, "INSERT INTO cleave.marks (move, mark) SELECT $1, $3 || pg_current_wal_insert_lsn() FROM cleave.marks WHERE move = $1 AND mark = $2 ON CONFLICT DO NOTHING", move, mark, note)
+		if err != nil || tag.RowsAffected() > 0 {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("changes have not come over: %w", ctx.Err())
+		}
+	}
+}
+
+// LastNote is what stands behind the beginning of the last such note; empty if there is none.
+func LastNote(ctx context.Context, conn *pgx.Conn, move, note string) (rest string, err error) {
+	err = conn.QueryRow(ctx, "SELECT coalesce((SELECT substr(mark, length($2) + 1) FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) ORDER BY made DESC LIMIT 1), '')", move, note).Scan(&rest)
+	if err != nil {
+		return "", fmt.Errorf("look for a note: %w", err)
+	}
+	return rest, nil
 }

@@ -97,7 +97,9 @@ func (s Selection) OfTable(t *topology.Table, alias string) (string, error) {
 }
 
 // Filter is the condition as a publication has it.
-func (s Selection) Filter(t *topology.Table) (string, error) { return s.Condition(quoted(t.KeyColumns())) }
+func (s Selection) Filter(t *topology.Table) (string, error) {
+	return s.Condition(quoted(t.KeyColumns()))
+}
 
 // listed is true for keys of a list.
 func (s Selection) listed(columns []string, keys []string) (string, error) {

@@ -1,0 +1,265 @@
+package shard
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// RecordAfter is [Plan.Record] for a shard that has surely recorded another plan's map before, and from which not much has changed since: what has is written in one round trip, without a look at what is there.
+// If the shard has recorded any other map, or more has changed than can be written so, it records as usual.
+func (p *Plan) RecordAfter(ctx context.Context, conn *pgx.Conn, name string, before *Plan) error {
+	script, err := p.after(name, before)
+	if err != nil {
+		return err
+	}
+	if script != "" {
+		_, err := conn.PgConn().Exec(ctx, script).ReadAll()
+		var refused *pgconn.PgError
+		if err == nil || !errors.As(err, &refused) || refused.Code != pgerr.ObjectNotInPrerequisite {
+			return err
+		}
+	}
+	_, err = p.Record(ctx, conn, name)
+	return err
+}
+
+// after is what brings a shard from the one record to the other, as one text; empty if that cannot be written so.
+func (p *Plan) after(name string, before *Plan) (string, error) {
+	was, err := before.expected(name)
+	if err != nil {
+		return "", err
+	}
+	is, err := p.expected(name)
+	if err != nil {
+		return "", err
+	}
+	if was.Cluster != is.Cluster || was.Number != is.Number || was.LastShardNumber != is.LastShardNumber || !slices.Equal(was.Members, is.Members) || !bytes.Equal(before.tableRows.digest, p.tableRows.digest) ||
+		len(was.Keyspaces) != len(is.Keyspaces) {
+		return "", nil
+	}
+	d := &recordDelta{}
+	d.identity(was, is)
+	for i := range is.Keyspaces {
+		if !d.keyspace(&was.Keyspaces[i], &is.Keyspaces[i]) {
+			return "", nil
+		}
+		number := p.m.Shard(name).Number()
+		if !d.pins(is.Keyspaces[i].Head.Name, before.keyspaces[i].guardPins(number), p.keyspaces[i].guardPins(number)) {
+			return "", nil
+		}
+	}
+	return d.functions(before, p, name)
+}
+
+// recordDelta collects statements.
+type recordDelta struct {
+	statements []string
+}
+
+func (d *recordDelta) add(format string, arguments ...any) {
+	d.statements = append(d.statements, fmt.Sprintf(format, arguments...))
+}
+
+// mostDelta is how many rows are written as a text.
+const mostDelta = 1000
+
+// identity comes first here: it locks the record, and sees that it is the one that was expected.
+func (d *recordDelta) identity(was, is *Recorded) {
+	entry, _ := json.Marshal(is.Entry) // it has a JSON form
+	d.add("UPDATE cleave.identity SET entry = %s, map_version = %d, minimum_version = greatest(minimum_version, %d), recorded_at = now() WHERE map_version = %d AND cluster = %s AND shard = %s",
+		sqltext.QuoteLiteral(string(entry)), is.MapVersion, is.MinimumVersion, was.MapVersion, sqltext.QuoteLiteral(is.Cluster), sqltext.QuoteLiteral(is.Shard))
+	d.add("DO $$ BEGIN IF NOT EXISTS (SELECT FROM cleave.identity WHERE map_version = %d) THEN RAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = 'another map is recorded'; END IF; END $$", is.MapVersion, pgerr.ObjectNotInPrerequisite)
+}
+
+// keyspace writes the ranges and pins that differ; false if there are too many.
+func (d *recordDelta) keyspace(was, is *Keyspace) bool {
+	if was.Head.Name != is.Head.Name || !equalJSON(was.Head, is.Head) {
+		return false
+	}
+	digest := is.digest()
+	if bytes.Equal(was.digest(), digest) {
+		return true
+	}
+	gone, come := diffRows(was.Ranges, is.Ranges)
+	gonePins, comePins := diffRows(was.Pins, is.Pins)
+	if len(gone)+len(come)+len(gonePins)+len(comePins) > mostDelta {
+		return false
+	}
+	keyspace := sqltext.QuoteLiteral(is.Head.Name)
+	d.remove("ranges", keyspace, idsOf(gone))
+	d.remove("pins", keyspace, idsOf(gonePins))
+	for _, r := range come {
+		id := r.id()
+		d.add("INSERT INTO cleave.ranges (keyspace, id, lower, upper, state, held) VALUES (%s, %s, %s, %s, %s, %t)", keyspace, byteaSQL(id[:]), jsonSQL(r.Lower), jsonSQL(r.Upper), sqltext.QuoteLiteral(string(r.State)), r.Held)
+	}
+	for _, p := range comePins {
+		id := p.id()
+		d.add("INSERT INTO cleave.pins (keyspace, id, key, state, held) VALUES (%s, %s, %s, %s, %t)", keyspace, byteaSQL(id[:]), jsonSQL(p.Key), sqltext.QuoteLiteral(string(p.State)), p.Held)
+	}
+	d.add("UPDATE cleave.keyspaces SET digest = %s WHERE name = %s", byteaSQL(digest), keyspace)
+	return true
+}
+
+// diffRows are the rows that are not in the other list, each way.
+func diffRows[R row](was, is []R) (gone, come []R) {
+	had := make(map[rowID]bool, len(was))
+	for _, one := range was {
+		had[one.id()] = true
+	}
+	has := make(map[rowID]bool, len(is))
+	for _, one := range is {
+		has[one.id()] = true
+		if !had[one.id()] {
+			come = append(come, one)
+		}
+	}
+	for _, one := range was {
+		if !has[one.id()] {
+			gone = append(gone, one)
+		}
+	}
+	return gone, come
+}
+
+func idsOf[R row](rows []R) []rowID {
+	ids := make([]rowID, len(rows))
+	for i, r := range rows {
+		ids[i] = r.id()
+	}
+	return ids
+}
+
+func (d *recordDelta) remove(table, keyspace string, ids []rowID) {
+	if len(ids) == 0 {
+		return
+	}
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = byteaSQL(id[:])
+	}
+	d.add("DELETE FROM cleave.%s WHERE keyspace = %s AND id IN (%s)", table, keyspace, list(texts))
+}
+
+// pins writes what guards have to know of pins; false if there is too much.
+func (d *recordDelta) pins(keyspace string, was, is map[rowID]guardPin) bool {
+	digest := digestOf(is)
+	if bytes.Equal(digestOf(was), digest) {
+		return true
+	}
+	if len(was)+len(is) > mostDelta {
+		return false
+	}
+	quotedKeyspace := sqltext.QuoteLiteral(keyspace)
+	var gone []rowID
+	for id := range was {
+		if _, stays := is[id]; !stays {
+			gone = append(gone, id)
+		}
+	}
+	d.remove("guard_pins", quotedKeyspace, gone)
+	for id, pin := range is {
+		if _, had := was[id]; had {
+			continue
+		}
+		values := make([]string, len(pin.Key))
+		for i, value := range pin.Key {
+			values[i] = byteaSQL(value)
+		}
+		d.add("INSERT INTO cleave.guard_pins (keyspace, id, hash, key, here) VALUES (%s, %s, %s, ARRAY[%s]::bytea[], %t)", quotedKeyspace, byteaSQL(id[:]), "'"+strconv.FormatInt(pin.Hash, 10)+"'::bigint", list(values), pin.Here)
+	}
+	d.add("UPDATE cleave.keyspaces SET guard_pins_digest = %s WHERE name = %s", byteaSQL(digest), quotedKeyspace)
+	return true
+}
+
+// functions replaces those of guards and views that differ. Guards whose triggers differ need locks, and more than one text.
+func (d *recordDelta) functions(before, now *Plan, name string) (string, error) {
+	was, err := before.guardsOf(before.m.Shard(name))
+	if err != nil {
+		return "", err
+	}
+	is, err := now.guardsOf(now.m.Shard(name))
+	if err != nil {
+		return "", err
+	}
+	for i := range is {
+		if i >= len(was) || was[i].table != is[i].table || was[i].digest != is[i].digest || was[i].generator != is[i].generator {
+			return "", nil
+		}
+		if !slices.Equal(was[i].making, is[i].making) {
+			d.statements = append(d.statements, is[i].making...)
+		}
+	}
+	owned, err := before.ownsOf(before.m.Shard(name))
+	if err != nil {
+		return "", err
+	}
+	owns, err := now.ownsOf(now.m.Shard(name))
+	if err != nil {
+		return "", err
+	}
+	for i := range owns {
+		if i >= len(owned) || owned[i].name != owns[i].name {
+			return "", nil
+		}
+		if owned[i].source != owns[i].source {
+			d.statements = append(d.statements, owns[i].create())
+		}
+	}
+	return strings.Join(d.statements, ";\n"), nil
+}
+
+func byteaSQL(value []byte) string { return `'\x` + hex.EncodeToString(value) + `'::bytea` }
+
+// jsonSQL is a bound as a column has it.
+func jsonSQL(p topology.Point) string {
+	content := pointJSON(p)
+	if content == nil {
+		return "NULL"
+	}
+	return sqltext.QuoteLiteral(string(content)) + "::jsonb"
+}
+
+// RaiseMinimum has a shard refuse routers with an older map, and ends the backends of those that are not among those that have settled on it; all in one transaction, under the lock that hello needs. It returns
+// when they are gone.
+func RaiseMinimum(ctx context.Context, conn *pgx.Conn, version uint64, settled []string) (ended int, err error) {
+	routers := make([]string, len(settled))
+	for i, id := range settled {
+		routers[i] = sqltext.QuoteLiteral(id)
+	}
+	script := fmt.Sprintf(`BEGIN; LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE;
+		UPDATE cleave.identity SET minimum_version = %d WHERE minimum_version < %[1]d;
+		DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start);
+		SELECT pid FROM cleave.backends WHERE router <> ALL (ARRAY[%s]::text[]) AND pg_terminate_backend(pid); COMMIT`, version, list(routers))
+	results, err := conn.PgConn().Exec(ctx, script).ReadAll()
+	if err != nil {
+		return 0, fmt.Errorf("end the backends of routers with an older map: %w", err)
+	}
+	var pids []int32
+	for _, result := range results {
+		for _, values := range result.Rows {
+			pid, err := strconv.ParseInt(string(values[0]), 10, 32)
+			if err != nil {
+				return 0, err
+			}
+			pids = append(pids, int32(pid))
+		}
+	}
+	if len(pids) == 0 {
+		return 0, nil
+	}
+	return len(pids), awaitEnded(ctx, conn, pids)
+}
