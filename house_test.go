@@ -126,6 +126,10 @@ var importRules = []importRule{
 		because: "the shard map is a value: whoever reads, plans or tests with it must not bring a store or a network along",
 	},
 	{
+		within: "internal/rebalance", may: []string{"internal/topology", "placement", external},
+		because: "a plan of moves is a function of its arguments: who measures sizes and who moves rows is others' business",
+	},
+	{
 		within: "internal/store", may: []string{"internal/topology", external},
 		because: "it keeps the map and does not know what it means",
 	},
@@ -251,6 +255,10 @@ var standardRules = []importRule{
 	{
 		within: "internal/topology", not: []string{"net/http", "os", "database", "syscall", "plugin"},
 		because: "the shard map is a value: it must give the same answer with no machine around it",
+	},
+	{
+		within: "internal/rebalance", not: []string{"net", "os", "database", "syscall", "plugin", "time"},
+		because: "a plan of moves is a function of its arguments",
 	},
 	{
 		within: "internal/plan", not: []string{"net", "os", "database", "syscall", "plugin", "time"},

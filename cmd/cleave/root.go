@@ -19,6 +19,7 @@ Cleave turns many PostgreSQL servers into one database. This binary has all of i
   init, config, serve          a process of a cluster on real servers
   status                       how a running cluster is
   shard, keyspace, table, map  what it consists of, and changes to that
+  adopt                        a database that is in use becomes its first shard
   sagas                        what applications have under way in steps
   auth                         what a router keeps of its users' passwords
   placement                    which key would live where, and what a change would move;
@@ -40,7 +41,7 @@ PostgreSQL clients connect to any process of a cluster, by default at 127.0.0.1:
 	root.SetFlagErrorFunc(wrongFlag)
 	root.AddCommand(newDev(), newServe(), newPlacement())
 	root.AddCommand(newConfig(), newInit())
-	root.AddCommand(newShard(), newKeyspace(), newTable(), newSchema(), newMap(), newTransactions(), newSagas(), newMove(), newStatus(), newAuth())
+	root.AddCommand(newShard(), newKeyspace(), newTable(), newSchema(), newMap(), newTransactions(), newSagas(), newMove(), newStatus(), newAuth(), newAdopt())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	strict(root)

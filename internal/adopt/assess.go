@@ -53,14 +53,13 @@ type assessor struct {
 	plan      *Plan
 	crossings map[string]Crossing
 	found     Assessment
-	functions map[string]bool
 }
 
 // Assess says what stands in the way of a plan, and how to mend it. Crossings are what looking at rows has found, by [ForeignKey] of a table; nil if nobody has looked.
 func Assess(c *Catalogue, p *Plan, crossings map[string]Crossing) *Assessment {
 	p = p.clone()
 	p.handleConstraints(c)
-	a := &assessor{catalogue: c, plan: p, crossings: crossings, functions: map[string]bool{}}
+	a := &assessor{catalogue: c, plan: p, crossings: crossings}
 	for i := range p.Tables {
 		planned := &p.Tables[i]
 		t := c.Table(planned.Name())
@@ -73,13 +72,24 @@ func Assess(c *Catalogue, p *Plan, crossings map[string]Crossing) *Assessment {
 		a.assess(t, planned)
 	}
 	a.warn()
+	a.collectSteps()
+	return &a.found
+}
+
+// collectSteps puts the steps of all obstacles in order. One that mends several is run once.
+func (a *assessor) collectSteps() {
+	seen := map[string]bool{}
 	for _, o := range a.found.Obstacles {
-		a.found.Steps = append(a.found.Steps, o.Steps...)
+		for _, step := range o.Steps {
+			if !seen[step.ID] {
+				a.found.Steps = append(a.found.Steps, step)
+			}
+			seen[step.ID] = true
+		}
 	}
 	slices.SortStableFunc(a.found.Steps, func(x, y Step) int {
 		return cmp.Or(cmp.Compare(x.phase, y.phase), cmp.Compare(x.depth, y.depth))
 	})
-	return &a.found
 }
 
 // block notes an obstacle that no step mends, mend one that steps do.
@@ -308,12 +318,7 @@ func (a *assessor) assessFunctions(t *Table, planned *TablePlan) {
 			a.block(t.String(), "function", message, a.functionHint(f, planned))
 			continue
 		}
-		steps := []Step{markImmutable(t, f)}
-		if a.functions[f.Identity] {
-			steps[0].SQL = nil
-		}
-		a.functions[f.Identity] = true
-		a.mend(t.String(), "function", message+"; as far as can be seen it reads none", steps...)
+		a.mend(t.String(), "function", message+"; as far as can be seen it reads none", markImmutable(t, f))
 	}
 }
 

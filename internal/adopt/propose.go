@@ -159,7 +159,7 @@ const (
 func (p *proposer) bestWay(t *Table) (best placed, found bool) {
 	for _, f := range p.catalogue.references(t) {
 		parent, known := p.placed[f.Target()]
-		if !known || f.Target() == t.ID() {
+		if !known || f.Target() == t.ID() || p.isFilled(t, f) {
 			continue
 		}
 		way, possible := p.way(t, f, parent)
@@ -168,6 +168,11 @@ func (p *proposer) bestWay(t *Table) (best placed, found bool) {
 		}
 	}
 	return best, found
+}
+
+// isFilled says whether a column only seems to be a reference to the root because a trigger fills it in, with the key of another row.
+func (p *proposer) isFilled(t *Table, f ForeignKey) bool {
+	return f.implied() && p.root != nil && f.Target() == p.root.ID() && slices.Contains(t.Triggers, fillTrigger)
 }
 
 // way is how a table gets its key by one foreign key.

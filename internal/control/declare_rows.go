@@ -138,7 +138,7 @@ func (d *declaration) checkDeclared(ctx context.Context) error {
 		if err := checkAtRest(t.Keyspace()); err != nil {
 			return err
 		}
-		if err := d.checkNoNullKey(ctx, t); err != nil {
+		if err := d.checkNoNullKey(ctx, t, definition); err != nil {
 			return err
 		}
 		var err error
@@ -149,9 +149,12 @@ func (d *declaration) checkDeclared(ctx context.Context) error {
 	return nil
 }
 
-// checkNoNullKey refuses rows that would belong nowhere, before anything is moved.
-func (d *declaration) checkNoNullKey(ctx context.Context, t *topology.Table) error {
+// checkNoNullKey refuses rows that would belong nowhere, before anything is moved. Of a column that is never null there is nothing to look for, however many rows it has.
+func (d *declaration) checkNoNullKey(ctx context.Context, t *topology.Table, definition *shard.Definition) error {
 	for _, column := range t.KeyColumns() {
+		if slices.ContainsFunc(definition.Columns, func(c shard.Column) bool { return c.Name == column && c.NotNull }) {
+			continue
+		}
 		var found bool
 		if err := d.home.tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT FROM %s WHERE %s IS NULL)", t.Name(), sqltext.QuoteIdentifier(column))).Scan(&found); err != nil {
 			return err
@@ -387,6 +390,9 @@ func (d *declaration) settleHome(ctx context.Context) error {
 	for _, definition := range d.definitions {
 		if err := shard.LockForChange(ctx, d.home.tx, definition.Table); err != nil {
 			return err
+		}
+		if len(d.others) == 0 {
+			continue // all rows are the only shard's, and need not be gone through
 		}
 		part, err := d.plan.Part(d.home.spec.Name, definition.Table)
 		if err != nil {

@@ -112,7 +112,9 @@ func (t *tally) add(u *unit) {
 	}
 }
 
-func (t *tally) holding() Holding { return Holding{Ranges: t.ranges, Pins: t.pins, Size: t.size.size()} }
+func (t *tally) holding() Holding {
+	return Holding{Ranges: t.ranges, Pins: t.pins, Size: t.size.size()}
+}
 
 // ShardChange is what a plan means for a shard.
 type ShardChange struct {
@@ -300,11 +302,11 @@ func (p *planner) detail(of pair, move *Move) string {
 	from, to := &p.shards[of.from], &p.shards[of.to]
 	switch move.Reason {
 	case ByRule:
-		return fmt.Sprintf("a rule asks for a shard with %s", move.Detail)
+		return "a rule asks for a shard with " + move.Detail
 	case Emptying:
-		return fmt.Sprintf("shard %s is to be emptied", from.Name())
+		return "shard " + from.Name() + " is to be emptied"
 	case ByAlgorithm:
-		return fmt.Sprintf("algorithm %s places it there", p.options.Algorithm)
+		return "algorithm " + p.options.Algorithm + " places it there"
 	default:
 		percent := func(s *shard) float64 { return 100 * s.ratio(s.loadBefore) }
 		return fmt.Sprintf("shard %s has %.1f %% of its share, shard %s has %.1f %%", from.Name(), percent(from), to.Name(), percent(to))

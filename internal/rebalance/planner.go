@@ -225,7 +225,7 @@ func (p *planner) addUnit(u unit) {
 func (p *planner) weigh() error {
 	var all quantities
 	for i := range p.units {
-		if all.add(p.units[i].size); slices.Max(all[:]) > most {
+		if all.add(p.units[i].size); slices.Max(all[:]) > maxSum {
 			return errors.New("all sizes together are more than there can be")
 		}
 	}

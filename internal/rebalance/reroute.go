@@ -71,7 +71,7 @@ func backTo(before []int, end int) []int {
 // classesOn lists the classes of what the shard could give, in order.
 func (p *planner) classesOn(at int) []int {
 	var classes []int
-	for _, c := range p.movableOf(at) {
+	for _, c := range p.shards[at].movable {
 		if class := p.units[c.unit].class; !slices.Contains(classes, class) {
 			classes = append(classes, class)
 		}
@@ -85,7 +85,7 @@ func (p *planner) passAlong(way []int, amount int64) bool {
 	last := len(way) - 1
 	amount = min(amount, max(p.shards[way[last]].target-p.shards[way[last]].load, 1))
 	for i := last; i > 0; i-- {
-		t := transfer{from: way[i-1], to: way[i], quota: amount, ceiling: math.MaxInt64}
+		t := transfer{from: way[i-1], to: way[i], quota: amount, ceiling: math.MaxInt64, why: Balancing}
 		if i == last {
 			t.ceiling = p.shards[way[last]].high
 		}
@@ -154,15 +154,15 @@ func (p *planner) byRatio() []int {
 // swap gives the unit after which things are least bad, if they are less bad than the worst then.
 func (p *planner) swap(from, to int, badness func(giver, taker float64) float64, worst float64) bool {
 	giver, taker := &p.shards[from], &p.shards[to]
-	list := p.movableOf(from)
-	best := -1
+	p.sortMovable(from)
+	list, best := giver.movable, -1
 	for i, c := range list {
 		after := badness(giver.ratio(giver.load-c.amount), taker.ratio(taker.load+c.amount))
 		if u := &p.units[c.unit]; after < worst && p.may(u, to) && p.withinLimits(u, to) {
 			best, worst = i, after
 		}
 	}
-	if best < 0 || !p.give(list[best].unit, to) {
+	if best < 0 || !p.give(list[best].unit, to, Balancing) {
 		return false
 	}
 	giver.movable = slices.Delete(list, best, best+1)

@@ -100,14 +100,14 @@ func (q quantities) size() Size {
 	return Size{Bytes: q[bytesAt], Rows: q[rowsAt], Load: float64(q[loadAt]) / loadScale}
 }
 
-// most bounds the sum of everything, so that no arithmetic here can overflow.
-const most = 1 << 60
+// maxSum bounds the sum of everything, so that no arithmetic here can overflow.
+const maxSum = 1 << 60
 
 func (s Size) quantities() (quantities, error) {
 	if s.Bytes < 0 || s.Rows < 0 || !(s.Load >= 0) {
 		return quantities{}, fmt.Errorf("%d bytes, %d rows or a load of %v is less than nothing", s.Bytes, s.Rows, s.Load)
 	}
-	if s.Bytes > most || s.Rows > most || s.Load > most/loadScale {
+	if s.Bytes > maxSum || s.Rows > maxSum || s.Load > maxSum/loadScale {
 		return quantities{}, fmt.Errorf("%d bytes, %d rows or a load of %v is more than there can be", s.Bytes, s.Rows, s.Load)
 	}
 	return quantities{s.Bytes, s.Rows, scaled(s.Load)}, nil
@@ -212,7 +212,11 @@ func (m *measured) takeTotals(totals []ShardSize) error {
 			return fmt.Errorf("shard %q is there twice", total.Shard)
 		}
 		seen[total.Shard] = true
-		m.spread(shards[total.Shard], whole)
+		if has, there := shards[total.Shard]; there {
+			m.spread(has, whole)
+		} else if whole != (quantities{}) {
+			m.strays++
+		}
 	}
 	return nil
 }

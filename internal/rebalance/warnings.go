@@ -16,7 +16,7 @@ func (p *planner) warnOfSizes(sizes Sizes) {
 	}
 	for _, k := range p.keyspaces {
 		if k.strays > 0 {
-			p.warnf("keyspace %s: %d sizes are of ranges or pins that the map does not have", k.Name(), k.strays)
+			p.warnf("keyspace %s: %d sizes are of ranges, pins or shards that the map does not have there", k.Name(), k.strays)
 		}
 		if k.Strategy() == topology.BySchema {
 			if unknown := count(k.pins); unknown > 0 {

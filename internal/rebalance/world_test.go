@@ -69,10 +69,10 @@ func (w *world) hashed(name string, ranges ...held) *world {
 	return w
 }
 
-// keyed adds a keyspace by range of bigint with ranges that begin at 0, 1000, 2000 …
-func (w *world) keyed(name string, ranges ...held) *world {
-	spec := topology.NewKeyspaceSpec(name, topology.ByRange, 0, "bigint")
-	sizes := KeyspaceSizes{Keyspace: name}
+// keyed adds a keyspace named events, by range of bigint, with ranges that begin at 0, 1000, 2000 …
+func (w *world) keyed(ranges ...held) *world {
+	spec := topology.NewKeyspaceSpec("events", topology.ByRange, 0, "bigint")
+	sizes := KeyspaceSizes{Keyspace: "events"}
 	for i, r := range ranges {
 		var from topology.Point
 		if i > 0 {
@@ -86,11 +86,10 @@ func (w *world) keyed(name string, ranges ...held) *world {
 }
 
 // pin adds a pin to the keyspace that was added last.
-func (w *world) pin(key, shard string, bytes int64) *world {
+func (w *world) pin(key, shard string, bytes int64) {
 	k, sizes := &w.keyspaces[len(w.keyspaces)-1], &w.sizes[len(w.sizes)-1]
 	k.Pins = append(k.Pins, topology.PinSpec{Key: topology.Point{key}, Shard: shard})
 	sizes.Pins = append(sizes.Pins, PinSize{Key: topology.Point{key}, Size: Size{Bytes: bytes}})
-	return w
 }
 
 // shard returns one to change.
@@ -147,7 +146,7 @@ func randomWorld(random *rand.Rand) *world {
 	}
 	w.hashed("users", deal(len(w.shards)*60+random.IntN(500))...)
 	w.hashed("orders", deal(len(w.shards)*60)...)
-	w.keyed("events", deal(len(w.shards)*40)...)
+	w.keyed(deal(len(w.shards) * 40)...)
 	for i := range random.IntN(50) {
 		w.pin(strconv.Itoa(i*7), w.shards[drawn(random, likely)].Name, random.Int64N(1<<20))
 	}
@@ -284,24 +283,24 @@ func said(plan *Plan, keyspace string, e extent, otherwise float64) float64 {
 }
 
 func (o *oracle) hasInside(e extent, point string) bool {
-	return place(point, false) > place(e.from, false) && place(point, false) < place(e.to, true)
+	return number(point, false) > number(e.from, false) && number(point, false) < number(e.to, true)
 }
 
-// place reads a point as a number.
-func place(point string, end bool) float64 {
-	if point == "the beginning" {
-		if end {
-			return math.Ldexp(1, 64)
-		}
-		return 0
-	}
+// number reads a point as a whole number; raw keys here are never negative.
+func number(point string, end bool) uint64 {
+	base := 10
 	if len(point) == 16 {
-		h, _ := strconv.ParseUint(point, 16, 64)
-		return float64(h)
+		base = 16
 	}
-	n, _ := strconv.ParseInt(point, 10, 64)
-	return float64(n)
+	n, err := strconv.ParseUint(point, base, 64)
+	if err != nil && end {
+		return math.MaxUint64
+	}
+	return n
 }
+
+// place is the number as it can be divided.
+func place(point string, end bool) float64 { return float64(number(point, end)) }
 
 // loads is what each shard has.
 func (o *oracle) loads() map[string]float64 {

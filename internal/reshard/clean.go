@@ -210,6 +210,9 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 			return err
 		}
 	}
+	if err := r.guards(ctx, now, (*shard.Plan).Relax); err != nil {
+		return err
+	}
 	for _, side := range move.sides() {
 		if err := r.restoreIdentities(ctx, side); err != nil {
 			return err

@@ -58,6 +58,9 @@ func (r *run) prepare(ctx context.Context) error {
 	if now, err = r.current(ctx); err != nil {
 		return err
 	}
+	if err := r.guards(ctx, now, (*shard.Plan).Watch); err != nil {
+		return err
+	}
 	move := r.state()
 	for i, name := range []string{move.forward(), move.back()} {
 		if err := r.publication(ctx, now, move.sides()[i], name); err != nil {
@@ -65,6 +68,25 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 	}
 	return r.enter(ctx, Announcing)
+}
+
+// guards changes what stands on the tables of both shards, one table at a time, so that nobody waits long.
+func (r *run) guards(ctx context.Context, now *topology.Map, change func(*shard.Plan, context.Context, *pgx.Conn, string, topology.TableName) error) error {
+	plan, move := shard.Prepare(now), r.state()
+	for _, side := range move.sides() {
+		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+			for _, t := range move.tables(now) {
+				if err := patiently(ctx, func() error { return change(plan, ctx, conn, side, t.Name()) }); err != nil {
+					return fmt.Errorf("change the guard of table %s on shard %q: %w", t.Name(), side, err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeViews makes the views of what a shard owns.
@@ -85,7 +107,12 @@ func (r *run) makeViews(ctx context.Context, now *topology.Map, name string) err
 func patiently(ctx context.Context, work func() error) error {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := work()
-		if code := codeOf(err); code != pgerr.LockNotAvailable && code != pgerr.DeadlockDetected {
+		var refused *pgerr.Error
+		code := codeOf(err)
+		if errors.As(err, &refused) {
+			code = refused.Code
+		}
+		if code != pgerr.LockNotAvailable && code != pgerr.DeadlockDetected {
 			return err
 		}
 		select {

@@ -132,7 +132,7 @@ func (r *run) catchUp(ctx context.Context) error {
 			return err
 		case l.lost || l.bytes > move.Options.MaxWAL:
 			return r.copyAgain(ctx, fmt.Sprintf("the source had to keep %d bytes of changes, which is more than it may", l.bytes))
-		case l.active && l.bytes <= usualLag:
+		case l.active && (l.bytes <= usualLag || r.isClose(ctx)):
 			return r.enter(ctx, nextAfterCatchUp(move))
 		}
 		if least < 0 || l.bytes < least {
@@ -151,6 +151,38 @@ func (r *run) catchUp(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// isClose says whether what is committed on the source now is on the target in a moment.
+func (r *run) isClose(ctx context.Context) bool {
+	now, err := r.current(ctx)
+	if err != nil {
+		return false
+	}
+	move := r.state()
+	source, err := r.connect(ctx, now, move.Source)
+	if err != nil {
+		return false
+	}
+	defer closeQuietly(source)
+	target, err := r.connect(ctx, now, move.Target)
+	if err != nil {
+		return false
+	}
+	defer closeQuietly(target)
+	return comesSoon(ctx, source, target, move.ID, move.Options.PauseLimit/4) == nil
+}
+
+// comesSoon looks whether a mark comes from the one shard to the other within a time.
+func comesSoon(ctx context.Context, from, to *pgx.Conn, move string, limit time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	mark := "lag " + time.Now().UTC().Format(time.RFC3339Nano)
+	err := awaitMark(waiting, from, to, move, mark)
+	if waiting.Err() == nil { // or the connection is gone, and all marks go at the end
+		_, _ = from.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", move, mark)
+	}
+	return err
 }
 
 func nextAfterCatchUp(m *Move) Phase {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,14 +23,30 @@ type run struct {
 	leadership *store.Leadership
 	id         string
 
-	mu     sync.Mutex // guards what follows
-	move   *Move
-	heard  Wish
-	heardN int64 // the wish's revision
-	end    context.CancelCauseFunc
-	woken  chan struct{}
-	// saved is the move as it was stored last.
-	savedAt time.Time
+	mu      sync.Mutex // guards what follows
+	move    *Move
+	heard   Wish
+	heardN  int64 // the wish's revision
+	end     context.CancelCauseFunc
+	woken   chan struct{}
+	savedAt time.Time            // when the move was stored last
+	deaf    map[string]time.Time // since when a router has not heard of the map, by ID
+}
+
+// deafSince is since when a router has not heard of the map that is in force; zero if it has.
+func (r *run) deafSince(router string, hears bool) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case hears:
+		delete(r.deaf, router)
+	case r.deaf[router].IsZero():
+		if r.deaf == nil {
+			r.deaf = map[string]time.Time{}
+		}
+		r.deaf[router] = time.Now()
+	}
+	return r.deaf[router]
 }
 
 func newRun(v *Mover, l *store.Leadership, m *Move) *run {
@@ -219,7 +236,7 @@ func (r *run) enter(ctx context.Context, p Phase) error {
 func (r *run) save(ctx context.Context, change func(*Move)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := *r.move
+	next, before := *r.move, r.move.Phase
 	next.Tables, next.Switches, next.Identities = slices.Clone(next.Tables), slices.Clone(next.Switches), slices.Clone(next.Identities)
 	change(&next)
 	job, err := next.job()
@@ -232,7 +249,9 @@ func (r *run) save(ctx context.Context, change func(*Move)) error {
 	}
 	next.revision = stored.Revision
 	r.move, r.savedAt = &next, time.Now()
-	failpoint.Hit("reshard " + string(next.Phase))
+	if next.Phase != before {
+		failpoint.Hit("move." + strings.ReplaceAll(string(next.Phase), " ", "-"))
+	}
 	return nil
 }
 

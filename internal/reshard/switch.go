@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,8 +32,10 @@ type switching struct {
 	// relations are the tables and their partitions, as the owner numbers them.
 	relations []uint32
 	settled   []string
-	begun     time.Time
-	steps     []Step
+	// deaf are routers that hear nothing any more, by ID: they are ended on the shards rather than waited for.
+	deaf  map[string]bool
+	begun time.Time
+	steps []Step
 }
 
 // switchOver changes the owner, or takes the attempt back and says why.
@@ -107,8 +108,11 @@ func (s *switching) await(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if waiting == "" {
+		if waiting == "" && err == nil {
 			waiting, err = s.behind(ctx)
+		}
+		if waiting == "" && err == nil {
+			waiting, err = s.unheard(ctx)
 		}
 		if err != nil {
 			return err
@@ -123,6 +127,33 @@ func (s *switching) await(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// deafAfter is how long a router may take to hear of a map before it counts as one that hears nothing.
+const deafAfter = 5 * time.Second
+
+// unheard names a router that has not heard of the map that is in force. After a while it is not waited for any more.
+func (s *switching) unheard(ctx context.Context) (string, error) {
+	now, err := s.r.current(ctx)
+	if err != nil {
+		return "", err
+	}
+	routers, err := s.r.mover.config.Store.Routers(ctx)
+	if err != nil {
+		return "", err
+	}
+	waiting := ""
+	s.deaf = map[string]bool{}
+	for _, router := range routers {
+		switch since := s.r.deafSince(router.ID, router.Applied >= now.Version()); {
+		case since.IsZero():
+		case time.Since(since) < deafAfter:
+			waiting = fmt.Sprintf("router %s has not heard of the shard map yet", router.Name)
+		default:
+			s.deaf[router.ID] = true
+		}
+	}
+	return waiting, nil
 }
 
 // rehearse does what can be done before statements are held: both shards record the map as it is, so that little is left to write.
@@ -172,7 +203,21 @@ func (s *switching) behind(ctx context.Context) (string, error) {
 		return "", err
 	case !active:
 		return "the subscription does not run: the log of shard " + s.to + " says why", nil
-	case bytes > usualLag:
+	case bytes <= usualLag:
+		return "", nil
+	}
+	// A query that is cut off ends its connection, so these are others.
+	owner, err := s.r.connect(ctx, s.now, s.from)
+	if err != nil {
+		return "", err
+	}
+	defer closeQuietly(owner)
+	heir, err := s.r.connect(ctx, s.now, s.to)
+	if err != nil {
+		return "", err
+	}
+	defer closeQuietly(heir)
+	if comesSoon(ctx, owner, heir, s.move.ID, s.move.Options.PauseLimit/4) != nil {
 		return fmt.Sprintf("%d bytes of changes have still to come over", bytes), nil
 	}
 	return "", nil
@@ -187,8 +232,8 @@ var switchSteps = []struct {
 	{"settle", (*switching).settle},
 	{"fence", (*switching).fence},
 	{"close", (*switching).closeSource},
-	{"wait for writers", (*switching).awaitWriters},
-	{"catch up", (*switching).mark},
+	{"writers", (*switching).awaitWriters},
+	{"pass", (*switching).mark},
 	{"open", (*switching).open},
 }
 
@@ -204,7 +249,7 @@ func (s *switching) attempt(ctx context.Context) error {
 		if err != nil {
 			return s.failed(ctx, step.name, err)
 		}
-		failpoint.Hit("reshard switch " + step.name)
+		failpoint.Hit("move.switch." + step.name)
 	}
 	held := time.Since(s.begun)
 	if err := s.r.save(ctx, func(m *Move) { m.attempted(Attempt{At: s.begun.UTC(), Held: held, Steps: s.steps}) }); err != nil {
@@ -298,14 +343,13 @@ func (s *switching) settle(ctx context.Context) error {
 	for _, router := range ready {
 		s.settled = append(s.settled, router.ID)
 	}
-	var busy []string
-	for _, router := range late { // who has not heard of it is ended on the shards
-		if router.Applied >= s.now.Version() {
-			busy = append(busy, router.Name)
+	for _, router := range late {
+		switch {
+		case router.Applied >= s.now.Version():
+			return fmt.Errorf("router %s has a transaction open on the tables", router.Name)
+		case !s.deaf[router.ID]:
+			return fmt.Errorf("router %s has not heard of it in time", router.Name)
 		}
-	}
-	if len(busy) > 0 {
-		return fmt.Errorf("router %s has a transaction open on the tables", strings.Join(busy, ", "))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -138,8 +139,9 @@ func (d *Definition) SequenceEnds(ctx context.Context, tx pgx.Tx) (Ends, error) 
 	ends := Ends{}
 	for _, s := range d.Sequences {
 		rows, err := tx.Query(ctx, fmt.Sprintf(`
-			SELECT max(number) FROM (SELECT %[1]s::bigint AS number FROM %[2]s UNION ALL SELECT last_value - coalesce(cleave.ticket_base(%[5]s), 0) FROM %[3]s) AS used
-			WHERE number >= 0 GROUP BY number >> %[4]d ORDER BY 1`, sqltext.QuoteIdentifier(s.Column), d.Table, s.Name, laneBits, sqltext.QuoteLiteral(s.Name)))
+			WITH RECURSIVE %[6]s
+			SELECT max(number) FROM (SELECT number FROM numbers UNION ALL SELECT last_value - coalesce(cleave.ticket_base(%[5]s), 0) FROM %[3]s) AS used
+			WHERE number >= 0 GROUP BY number >> %[4]d ORDER BY 1`, sqltext.QuoteIdentifier(s.Column), d.Table, s.Name, laneBits, sqltext.QuoteLiteral(s.Name), d.numbersSQL(s.Column)))
 		if err == nil {
 			ends[s.Name], err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		}
@@ -148,6 +150,20 @@ func (d *Definition) SequenceEnds(ctx context.Context, tx pgx.Tx) (Ends, error) 
 		}
 	}
 	return ends, nil
+}
+
+// numbersSQL is a common table expression with the numbers of a column, the greatest of each lane among them. Where an index finds the greatest below another, that is all that is
+// read, from lane to lane: the table is locked meanwhile, and may be large.
+func (d *Definition) numbersSQL(column string) string {
+	name := sqltext.QuoteIdentifier(column)
+	indexed := slices.ContainsFunc(d.Indexes, func(i Index) bool {
+		return i.Valid && i.Constraint != "" && len(i.Columns) > 0 && i.Columns[0] == column
+	})
+	if !indexed {
+		return fmt.Sprintf("numbers AS (SELECT %s::bigint AS number FROM %s)", name, d.Table)
+	}
+	return fmt.Sprintf("numbers (number) AS (SELECT max(%[1]s)::bigint FROM %[2]s UNION ALL SELECT (SELECT max(t.%[1]s)::bigint FROM %[2]s t WHERE t.%[1]s < n.number >> %[3]d << %[3]d) FROM numbers n WHERE n.number >= 0)",
+		name, d.Table, laneBits)
 }
 
 // SetNumbers lets the table's sequences on a shard count where no other shard's do: in its lane, after whatever is used of it, or in the

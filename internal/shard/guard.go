@@ -37,6 +37,8 @@ type guard struct {
 	generator int
 	// digest identifies what cannot be changed without a lock on the table. The triggers have it as their argument, so that an outdated one can be told.
 	digest string
+	// watchful makes the guard as it is while rows move, which is as good and takes longer; nil if this is that one, or there is none.
+	watchful func() (guard, error)
 }
 
 // guardDigestLength is how many characters of the digest are kept.

@@ -31,6 +31,10 @@ func (p *Plan) guardsOf(s *topology.Shard) ([]guard, error) {
 			if err != nil {
 				return nil, fmt.Errorf("guard of table %s: %w", t.Name(), err)
 			}
+			if alert := owned[t.Keyspace().Name()]; !alert.watchful {
+				alert.watchful = true
+				g.watchful = func() (guard, error) { return shardedGuard(t, s, alert) }
+			}
 			guards = append(guards, g)
 		case topology.Reference:
 			guards = append(guards, referenceGuard(t.Name(), len(p.members)))
@@ -97,6 +101,9 @@ func mendGuards(ctx context.Context, tx pgx.Tx, guards []guard) (mended int, err
 		return 0, err
 	}
 	for _, g := range guards {
+		if g, err = g.asStanding(standing[g.table]); err != nil {
+			return mended, err
+		}
 		if !there[g.table] || g.fault(standing[g.table]) == "" {
 			continue
 		}
@@ -106,6 +113,73 @@ func mendGuards(ctx context.Context, tx pgx.Tx, guards []guard) (mended int, err
 		mended++
 	}
 	return mended, nil
+}
+
+// asStanding is the guard that should stand there, going by what does: one that watches more than it needs to is left until somebody can take it down, since that needs a lock on the table.
+func (g guard) asStanding(standing map[string]standingTrigger) (guard, error) {
+	if _, watches := standing[deleteGuard]; watches && g.watchful != nil {
+		return g.watchful()
+	}
+	return g, nil
+}
+
+// Watch puts up the guard of a table as it has to be while its rows move, before the map says so: then no record has to wait for a lock. It fails with [pgerr.LockNotAvailable] if the table is in use
+// for longer than others should wait behind it.
+func (p *Plan) Watch(ctx context.Context, conn *pgx.Conn, name string, table topology.TableName) error {
+	return p.regard(ctx, conn, name, table, func(g guard, standing map[string]standingTrigger) (guard, bool, error) {
+		if g.watchful != nil {
+			var err error
+			if g, err = g.watchful(); err != nil {
+				return g, false, err
+			}
+		}
+		return g, g.triggerFault(standing) != "", nil
+	})
+}
+
+// Relax puts the usual guard on a table whose rows do not move any more. It fails as [Plan.Watch] does.
+func (p *Plan) Relax(ctx context.Context, conn *pgx.Conn, name string, table topology.TableName) error {
+	return p.regard(ctx, conn, name, table, func(g guard, standing map[string]standingTrigger) (guard, bool, error) {
+		return g, g.triggerFault(standing) != "", nil
+	})
+}
+
+// regard puts a guard up in a transaction of its own.
+func (p *Plan) regard(ctx context.Context, conn *pgx.Conn, name string, table topology.TableName, choose func(guard, map[string]standingTrigger) (guard, bool, error)) error {
+	s := p.m.Shard(name)
+	if s == nil {
+		return &topology.NotFoundError{Kind: "shard", Name: name}
+	}
+	guards, err := p.guardsOf(s)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(guards, func(g guard) bool { return g.table == table })
+	if at < 0 {
+		return &topology.NotFoundError{Kind: "table", Name: table.String()}
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		id, err := lockIdentity(ctx, tx)
+		if err != nil || id.MapVersion > p.m.Version() { // a newer map is others' business
+			return err
+		}
+		standing, err := standingGuards(ctx, tx)
+		if err != nil {
+			return err
+		}
+		g, due, err := choose(guards[at], standing[table])
+		if err != nil || !due {
+			return err
+		}
+		mode := "SHARE ROW EXCLUSIVE"
+		if _, watched := standing[table][deleteGuard]; watched && !slices.Contains(g.triggers, deleteGuard) {
+			mode = "ACCESS EXCLUSIVE"
+		}
+		if err := lockPatiently(ctx, tx, table, mode, once); err != nil {
+			return err
+		}
+		return g.mend(ctx, tx, standing[table])
+	})
 }
 
 // Mend makes the guards of a shard anew that are missing, disabled or outdated, if the shard has recorded the plan's version,
@@ -156,6 +230,9 @@ func (p *Plan) CheckGuards(ctx context.Context, conn *pgx.Conn, name string) ([]
 	}
 	var f findings
 	for _, g := range guards {
+		if g, err = g.asStanding(standing[g.table]); err != nil {
+			return nil, err
+		}
 		f.checkGuard(g, standing[g.table], there[g.table])
 		delete(standing, g.table)
 	}
@@ -382,6 +459,8 @@ type patience struct {
 }
 
 var (
+	// once is for who can come back.
+	once = patience{"50ms", 1}
 	// brief is for tables in use: whoever comes after waits behind this one, so not long. With growing pauses it comes to about five seconds.
 	brief = patience{"50ms", 8}
 	// thorough is for tables that routers keep off. It waits for longer than a second at a time, after which the server lets an autovacuum give way.

@@ -243,7 +243,7 @@ func RaiseMinimum(ctx context.Context, conn *pgx.Conn, version uint64, settled [
 	script := fmt.Sprintf(`BEGIN; LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE;
 		UPDATE cleave.identity SET minimum_version = %d WHERE minimum_version < %[1]d;
 		DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start);
-		SELECT pid FROM cleave.backends WHERE router <> ALL (ARRAY[%s]::text[]) AND pg_terminate_backend(pid); COMMIT`, version, list(routers))
+		SELECT pid FROM cleave.backends WHERE CASE WHEN router <> ALL (ARRAY[%s]::text[]) THEN pg_terminate_backend(pid) ELSE false END; COMMIT`, version, list(routers))
 	results, err := conn.PgConn().Exec(ctx, script).ReadAll()
 	if err != nil {
 		return 0, fmt.Errorf("end the backends of routers with an older map: %w", err)

@@ -173,6 +173,9 @@ func (r *Router) Stop() { _ = r.now().process.Signal(syscall.SIGSTOP) }
 // Continue lets a process that was stopped go on.
 func (r *Router) Continue() { _ = r.now().process.Signal(syscall.SIGCONT) }
 
+// API is the router's.
+func (r *Router) API() *api.Client { return r.api }
+
 // Status asks the router for the state of the cluster.
 func (r *Router) Status(ctx context.Context) (api.Status, error) { return r.api.Status(ctx) }
 

@@ -1,0 +1,172 @@
+package moves_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/test/faults"
+	"github.com/cleavedb/cleave/test/moves"
+)
+
+// TestMain lets tests run side by side: most of the time they wait.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(faults.Main(m))
+}
+
+// stage is a cluster under load.
+type stage struct {
+	*faults.Cluster
+	load *moves.Load
+}
+
+func newStage(t *testing.T, config faults.Config, writers int) *stage {
+	t.Helper()
+	c := faults.Start(t, config)
+	load, err := moves.NewLoad(t.Context(), c, writers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stage{Cluster: c, load: load}
+}
+
+// half is a half of what a shard owns, in the order of the hash: the map gives each shard one range at first.
+func (s *stage) start(t *testing.T, request api.StartMove) string {
+	t.Helper()
+	var list api.MoveList
+	var err error
+	for range 50 {
+		for _, r := range s.Routers {
+			if list, err = r.API().StartMoves(t.Context(), request); err == nil {
+				return list.Moves[0].ID
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Fatal(err)
+	return ""
+}
+
+// await waits until a move is in one of the phases.
+func (s *stage) await(t *testing.T, id string, limit time.Duration, phases ...string) api.Move {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	var last api.Move
+	for time.Now().Before(deadline) {
+		for _, r := range s.Routers {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			m, err := r.API().Move(ctx, id)
+			cancel()
+			if err != nil {
+				continue
+			}
+			last = m
+			for _, phase := range phases {
+				if m.Phase == phase {
+					return m
+				}
+			}
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("move %s is %s after %s: waiting %q, error %q, stopped %q", id, last.Phase, limit, last.Waiting, last.Error, last.Stopped)
+	return last
+}
+
+// finish stops the load and looks at everything.
+func (s *stage) finish(t *testing.T) {
+	t.Helper()
+	s.load.Stop()
+	if err := s.Heal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.load.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.load.Problems() {
+		t.Error(p)
+	}
+	s.clean(t)
+	for _, r := range s.Routers {
+		if err := r.Complaint(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// clean looks for what moves have left.
+func (s *stage) clean(t *testing.T) {
+	t.Helper()
+	var left []string
+	var err error
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		left, err = moves.Leftovers(t.Context(), s.Cluster)
+		if err == nil && len(left) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) > 0 {
+		t.Errorf("left on servers: %s", strings.Join(left, "; "))
+	}
+	strays, err := moves.Strays(t.Context(), s.Cluster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(strays) > 0 {
+		t.Errorf("%d rows are on two shards, such as: %s", len(strays), strays[0])
+	}
+}
+
+// TestNobodyNoticesAMove: rows move back and forth, and no statement fails, waits for long or sees anything but the truth; a move that is cancelled, and one that is rolled back, too.
+func TestNobodyNoticesAMove(t *testing.T) {
+	s := newStage(t, faults.Config{Routers: 3}, 6)
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	time.Sleep(time.Second)
+	var held []string
+	for i, request := range []api.StartMove{
+		{From: "s1", To: "s2"},
+		{Keyspace: "default_bigint", To: "s1", Ranges: []api.MoveRange{{To: []string{"2000000000000000"}}}},
+		{Keyspace: "default_bigint", To: "s3", Keys: [][]string{{"1000001"}, {"2000002"}, {"17"}}},
+		{From: "s3", To: "s1", Streams: 4},
+		{From: "s2", To: "s3"},
+	} {
+		id := s.start(t, request)
+		m := s.await(t, id, 2*time.Minute, "done")
+		for _, a := range m.Switches {
+			held = append(held, fmt.Sprintf("%.0f", a.HeldMS))
+		}
+		if problems := s.load.Problems(); len(problems) > 0 {
+			t.Logf("%+v", m.Switches)
+			t.Fatalf("after move %d: %s", i+1, strings.Join(problems, "\n"))
+		}
+	}
+	back := s.start(t, api.StartMove{From: "s1", To: "s2", KeepSeconds: 600})
+	s.await(t, back, time.Minute, "switched")
+	time.Sleep(2 * time.Second)
+	if _, err := s.Routers[1].API().WishMove(t.Context(), back, "roll back"); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, back, time.Minute, "rolled back")
+	cancelled := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
+	s.await(t, cancelled, time.Minute, "ready")
+	if _, err := s.Routers[2].API().WishMove(t.Context(), cancelled, "cancel"); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, cancelled, time.Minute, "cancelled")
+	s.finish(t)
+	t.Logf("%d statements, the slowest took %s; held for %s ms", s.load.Done.Load(), time.Duration(s.load.Slowest.Load()).Round(time.Millisecond), strings.Join(held, ", "))
+}
