@@ -44,6 +44,9 @@ type Cluster interface {
 	ReferenceTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
 	// UndistributeTables lets tables be on the home shard alone again.
 	UndistributeTables(ctx context.Context, request control.TablesRequest) (api.TablesChanged, error)
+	// SplitRanges divides ranges of a keyspace, and MergeRanges puts them together. No row moves.
+	SplitRanges(ctx context.Context, keyspace string, request api.SplitRanges) (api.KeyspaceChanged, error)
+	MergeRanges(ctx context.Context, keyspace string, request api.MergeRanges) (api.KeyspaceChanged, error)
 	// StartMoves asks for rows to be moved from shards to another. Moves lists moves, Move reads one, and WishMove says what is to become of it.
 	StartMoves(ctx context.Context, request api.StartMove) (api.MoveList, error)
 	Moves(ctx context.Context) (api.MoveList, error)

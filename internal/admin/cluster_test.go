@@ -363,6 +363,7 @@ func TestALifeOfACluster(t *testing.T) {
 	must[[]api.Router](t, "routers")(client.Routers(ctx))
 
 	declareTables(t, client, servers[0])
+	tryMoves(t, client)
 
 	// The end.
 	must[api.MapChanged](t, "drop")(client.DropKeyspace(ctx, "orders"))
@@ -392,6 +393,36 @@ func TestALifeOfACluster(t *testing.T) {
 			t.Errorf("%s %s was not tried", r.method, r.path)
 		}
 	}
+}
+
+// tryMoves asks for moves that cannot be, or have nothing to carry, and divides ranges.
+func tryMoves(t *testing.T, client *api.Client) {
+	t.Helper()
+	ctx := t.Context()
+	split := must[api.KeyspaceChanged](t, "split")(client.SplitRanges(ctx, "orders", api.SplitRanges{At: [][]string{{"777777"}}}))
+	merged := must[api.KeyspaceChanged](t, "merge")(client.MergeRanges(ctx, "orders", api.MergeRanges{}))
+	if merged.Keyspace.RangeCount >= split.Keyspace.RangeCount {
+		t.Errorf("%d ranges became %d", split.Keyspace.RangeCount, merged.Keyspace.RangeCount)
+	}
+	_, err := client.SplitRanges(ctx, "orders", api.SplitRanges{})
+	refusedWith(t, "split nowhere", api.CodeInvalid, err)
+	_, err = client.SplitRanges(ctx, "none", api.SplitRanges{Middle: true})
+	refusedWith(t, "split a keyspace that is not there", api.CodeNotFound, err)
+	told := must[api.MoveList](t, "a rehearsal")(client.StartMoves(ctx, api.StartMove{Keyspace: "orders", From: "two", To: "one", DryRun: true}))
+	if len(told.Moves) != 1 || told.Moves[0].From != "two" {
+		t.Errorf("it would move %+v", told)
+	}
+	if list := must[api.MoveList](t, "moves")(client.Moves(ctx)); len(list.Moves) != 0 {
+		t.Errorf("a rehearsal has left %+v", list)
+	}
+	_, err = client.StartMoves(ctx, api.StartMove{Keyspace: "orders", To: "one"})
+	refusedWith(t, "move nothing", api.CodeInvalid, err)
+	_, err = client.StartMoves(ctx, api.StartMove{Keyspace: "orders", From: "two", To: "nowhere"})
+	refusedWith(t, "move to nowhere", api.CodeNotFound, err)
+	_, err = client.Move(ctx, "none")
+	refusedWith(t, "a move that is not there", api.CodeNotFound, err)
+	_, err = client.WishMove(ctx, "none", "cancel")
+	refusedWith(t, "a wish for a move that is not there", api.CodeNotFound, err)
 }
 
 // checkAgreement waits until every shard has recorded what the map says: the leader tells them by itself.

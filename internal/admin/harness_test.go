@@ -112,6 +112,24 @@ func (f failing) CheckCopies(context.Context, control.CopiesRequest) (api.Copies
 	return api.CopiesChecked{}, f.err
 }
 
+func (f failing) StartMoves(context.Context, api.StartMove) (api.MoveList, error) {
+	return api.MoveList{}, f.err
+}
+
+func (f failing) Moves(context.Context) (api.MoveList, error) { return api.MoveList{}, f.err }
+
+func (f failing) Move(context.Context, string) (api.Move, error) { return api.Move{}, f.err }
+
+func (f failing) WishMove(context.Context, string, string) (api.Move, error) { return api.Move{}, f.err }
+
+func (f failing) SplitRanges(context.Context, string, api.SplitRanges) (api.KeyspaceChanged, error) {
+	return api.KeyspaceChanged{}, f.err
+}
+
+func (f failing) MergeRanges(context.Context, string, api.MergeRanges) (api.KeyspaceChanged, error) {
+	return api.KeyspaceChanged{}, f.err
+}
+
 var errBroken = errors.New("it is broken")
 
 // newServer makes a server whose log goes nowhere unless the test gave it a place.

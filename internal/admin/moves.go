@@ -47,3 +47,27 @@ func (s *Server) wishMove(w http.ResponseWriter, r *http.Request) error {
 	}
 	return reply(w, http.StatusAccepted, move)
 }
+
+func (s *Server) splitRanges(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.SplitRanges](r)
+	if err != nil {
+		return err
+	}
+	changed, err := s.config.Cluster.SplitRanges(r.Context(), r.PathValue("name"), request)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, changed)
+}
+
+func (s *Server) mergeRanges(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.MergeRanges](r)
+	if err != nil {
+		return err
+	}
+	changed, err := s.config.Cluster.MergeRanges(r.Context(), r.PathValue("name"), request)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, changed)
+}

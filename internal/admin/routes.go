@@ -54,6 +54,8 @@ func routes() []route {
 		{http.MethodPost, "/v1/keyspaces", false, bodyLimit, (*Server).createKeyspace},
 		{http.MethodGet, "/v1/keyspaces/{name}", false, 0, (*Server).getKeyspace},
 		{http.MethodDelete, "/v1/keyspaces/{name}", false, 0, (*Server).dropKeyspace},
+		{http.MethodPost, "/v1/keyspaces/{name}/split", false, bodyLimit, (*Server).splitRanges},
+		{http.MethodPost, "/v1/keyspaces/{name}/merge", false, bodyLimit, (*Server).mergeRanges},
 		{http.MethodGet, "/v1/schema/diff", false, 0, (*Server).diffSchema},
 		{http.MethodGet, "/v1/schema/rollouts", false, 0, (*Server).getRollouts},
 		{http.MethodPost, "/v1/schema/rollouts", false, bodyLimit, (*Server).beginRollout},

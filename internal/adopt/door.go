@@ -15,7 +15,7 @@ import (
 type Door struct {
 	// Visitors are connected directly now.
 	Visitors []Visitor `json:"visitors"`
-	// Routers are the addresses that routers are connected from.
+	// Routers are the addresses that the cluster's processes are connected from.
 	Routers []string `json:"routers"`
 	// Fillings are the tables whose trigger fills in the shard key.
 	Fillings []Filling `json:"fillings"`
@@ -52,14 +52,14 @@ func LookAtDoor(ctx context.Context, conn *pgx.Conn, role string) (*Door, error)
 	}
 	rows, err := conn.Query(ctx, `
 		SELECT usename::text, coalesce(application_name, ''), coalesce(host(client_addr), ''), pid, coalesce(backend_start, now())
-		FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name NOT LIKE 'cleave/%' ORDER BY 1, 2, 3, 5`)
+		FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> 'cleave/adopt' ORDER BY 1, 2, 3, 5`)
 	if err != nil {
 		return nil, fmt.Errorf("see who is connected: %w", err)
 	}
 	var v Visitor
 	var pid int32
 	_, err = pgx.ForEachRow(rows, []any{&v.User, &v.Application, &v.Address, &pid, &v.Since}, func() error {
-		d.add(v, noted[pid])
+		d.add(v, noted[pid] || strings.HasPrefix(v.Application, "cleave/"))
 		return nil
 	})
 	if err != nil {

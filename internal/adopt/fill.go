@@ -103,7 +103,7 @@ BEGIN
 	END LOOP;
 %s
 END
-$adopt$`, w.declare, w.first, w.next, update(w.between), update(w.from), w.advance, refuseNull(t, planned, fmt.Sprintf("it refers to no row of %s", planned.KeyFrom.Table)))
+$adopt$`, w.declare, w.first, w.next, update(w.between), update(w.from), w.advance, refuseNull(t, planned, "it refers to no row of "+planned.KeyFrom.Table))
 }
 
 // walk is how a table is gone through in batches.

@@ -34,8 +34,7 @@ type Mender struct {
 	Watch     func(context.Context) (*pgx.Conn, error)
 	Plan      *Plan
 	Crossings map[string]Crossing
-	// Began, Progress and Ended hear how it goes: what is begun, how far it is from the third second on, and how long it took. Defaults: nobody does.
-	Began    func(Step)
+	// Progress hears how far a step is that takes long, every two seconds, and Ended how long each has taken. Defaults: nobody does.
 	Progress func(Step, string)
 	Ended    func(Step, time.Duration)
 
@@ -100,9 +99,6 @@ func (m *Mender) prepare(ctx context.Context) error {
 }
 
 func (m *Mender) run(ctx context.Context, step Step) error {
-	if m.Began != nil {
-		m.Began(step)
-	}
 	started := time.Now()
 	stop := m.watch(ctx, step, started)
 	err := m.execute(ctx, step)
@@ -157,7 +153,7 @@ func (m *Mender) watch(ctx context.Context, step Step, started time.Time) (stop 
 	watching, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		look := m.looker(watching)
+		look := &looker{open: m.Watch}
 		defer look.close()
 		for {
 			select {
@@ -192,8 +188,6 @@ type looker struct {
 	open func(context.Context) (*pgx.Conn, error)
 	conn *pgx.Conn
 }
-
-func (m *Mender) looker(context.Context) *looker { return &looker{open: m.Watch} }
 
 func (l *looker) close() {
 	if l.conn != nil {

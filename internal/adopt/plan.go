@@ -60,6 +60,7 @@ type Source struct {
 // Handling is what becomes of a constraint.
 type Handling string
 
+// What becomes of constraints.
 const (
 	// WithKey: it gets the shard key as one more column.
 	WithKey Handling = "with key"

@@ -301,11 +301,11 @@ func (p *proposer) refersTo(t *Table, f ForeignKey) bool {
 	}
 	if target.Rows > mostReferenceRows || target.Bytes > mostReferenceBytes || target.Partitioned {
 		p.kinds[target.ID()] = topology.Single
-		p.reasons[target.ID()] = fmt.Sprintf("%s refers to it, but it is too large to be copied to every shard without being asked", t.Name)
+		p.reasons[target.ID()] = t.Name + " refers to it, but it is too large to be copied to every shard without being asked"
 		return true
 	}
 	p.kinds[target.ID()] = topology.Reference
-	p.reasons[target.ID()] = fmt.Sprintf("%s refers to it, and nothing in it leads to the key", t.Name)
+	p.reasons[target.ID()] = t.Name + " refers to it, and nothing in it leads to the key"
 	return true
 }
 

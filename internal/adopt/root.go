@@ -114,7 +114,7 @@ var (
 		"city", "cities", "zone", "zones", "feature", "features", "setting", "settings", "tax", "taxes", "brand", "brands", "product", "products",
 	}
 	tenantWords = []string{
-		"account", "accounts", "tenant", "tenants", "organization", "organizations", "organisation", "organisations", "company", "companies", "customer", "customers", "client", "clients",
+		"account", "accounts", "tenant", "tenants", "org", "orgs", "company", "companies", "customer", "customers", "client", "clients",
 		"workspace", "workspaces", "team", "teams", "shop", "shops", "store", "stores", "merchant", "merchants", "user", "users", "member", "members", "site", "sites",
 	}
 )
@@ -125,7 +125,7 @@ func (c *Catalogue) isLookup(t *Table) bool {
 	switch last := lastWord(t.Name); {
 	case slices.Contains(lookupWords, last):
 		points += 2
-	case slices.Contains(tenantWords, last):
+	case slices.Contains(tenantWords, last), strings.HasPrefix(last, "organi"): // in either spelling
 		points -= 3
 	}
 	const fewRows, fewColumns = 1000, 4

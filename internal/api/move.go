@@ -122,3 +122,30 @@ func (c *Client) StartMoves(ctx context.Context, request StartMove) (MoveList, e
 func (c *Client) WishMove(ctx context.Context, id, wish string) (Move, error) {
 	return send[Move](ctx, c, http.MethodPost, "/v1/moves/"+url.PathEscape(id)+"/wish", WishMove{Wish: wish})
 }
+
+// SplitRanges divides ranges of a keyspace, at points, around a key, or in the middle. No row moves.
+type SplitRanges struct {
+	// At are points: in a keyspace by hash 16 hexadecimal digits, in one by range the key's values.
+	At [][]string `json:"at,omitempty"`
+	// Key is one that gets a range of its own, with all that have the same hash.
+	Key []string `json:"key,omitempty"`
+	// Middle divides the range in which Of lies in two equal parts.
+	Middle bool     `json:"middle,omitempty"`
+	Of     []string `json:"of,omitempty"`
+}
+
+// MergeRanges puts ranges together that follow each other and are the same shard's, between two points.
+type MergeRanges struct {
+	From []string `json:"from,omitempty"`
+	To   []string `json:"to,omitempty"`
+}
+
+// SplitRanges divides ranges.
+func (c *Client) SplitRanges(ctx context.Context, keyspace string, request SplitRanges) (KeyspaceChanged, error) {
+	return send[KeyspaceChanged](ctx, c, http.MethodPost, "/v1/keyspaces/"+url.PathEscape(keyspace)+"/split", request)
+}
+
+// MergeRanges puts ranges together.
+func (c *Client) MergeRanges(ctx context.Context, keyspace string, request MergeRanges) (KeyspaceChanged, error) {
+	return send[KeyspaceChanged](ctx, c, http.MethodPost, "/v1/keyspaces/"+url.PathEscape(keyspace)+"/merge", request)
+}

@@ -113,10 +113,11 @@ func TestAlgorithmsAndEverythingElse(t *testing.T) {
 
 // TestSeatsAreKept: an algorithm that remembers seats finds them again in what the last plan noted.
 func TestSeatsAreKept(t *testing.T) {
-	w, m := assigned(t, 5, 5, "rendezvous-fast")
+	w, _ := assigned(t, 5, 5, "rendezvous-fast")
 	w.shard("s2").State = topology.Draining
 	plan := must[*Plan](t)(Balance(w.build(t), w.sizes, Options{Algorithm: "rendezvous-fast"}))
-	if diff := cmp.Diff([]string{"s1", "", "s3", "s4", "s5"}, plan.Assignments[0].Assignment.Seats); diff != "" {
+	by := plan.Assignments[0].Assignment
+	if diff := cmp.Diff([]string{"s1", "", "s3", "s4", "s5"}, by.Seats); diff != "" {
 		t.Error(diff)
 	}
 	for _, move := range plan.Moves {
@@ -124,7 +125,21 @@ func TestSeatsAreKept(t *testing.T) {
 			t.Errorf("%s gives something", move.Source)
 		}
 	}
-	if m.Keyspace("users").Assignment().Seats != nil {
-		t.Error("the first map has seats noted already")
+	var ranges []topology.RangeSpec
+	for r := range mapAfter(t, w, plan).All() {
+		ranges = append(ranges, topology.RangeSpec{From: hexPoint(r.Lo), Shard: r.Owner})
+	}
+	next := must[*topology.Map](t)(w.build(t).Next(topology.ReplaceRanges("users", ranges, by), topology.RemoveShard("s2")))
+	if again := must[*Plan](t)(Balance(next, nil, Options{Algorithm: "rendezvous-fast"})); len(again.Moves) > 0 {
+		t.Errorf("%d moves more", len(again.Moves))
+	}
+}
+
+// TestAlgorithmsSeeShardsThatAreAside: one that is read-only has its place still, so nobody else's changes.
+func TestAlgorithmsSeeShardsThatAreAside(t *testing.T) {
+	w, _ := assigned(t, 5, 5, "jump")
+	w.shard("s2").State = topology.ReadOnly
+	if plan := must[*Plan](t)(Balance(w.build(t), w.sizes, Options{Algorithm: "jump"})); len(plan.Moves) > 0 {
+		t.Errorf("%d moves", len(plan.Moves))
 	}
 }

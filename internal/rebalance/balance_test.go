@@ -55,6 +55,75 @@ func checkLeast(t testing.TB, w *world, plan *Plan) {
 	}
 }
 
+// TestThoseBelowGetFirst: what one shard has too much is just what ten others lack, so nothing else has to move.
+func TestThoseBelowGetFirst(t *testing.T) {
+	w := &world{shards: shardsOf(21)}
+	ranges := even(230, 5, "s1")
+	for i := range 10 {
+		ranges = slices.Concat(ranges, even(188, 5, w.shards[1+i].Name), even(209, 5, w.shards[11+i].Name))
+	}
+	plan := must[*Plan](t)(Balance(w.hashed("users", ranges...).build(t), w.sizes, Options{}))
+	checkWithin(t, plan)
+	if plan.Bytes != 100 || len(plan.Moves) != 10 {
+		t.Errorf("%d bytes move in %d moves", plan.Bytes, len(plan.Moves))
+	}
+}
+
+// TestWhatIsMostUrgentMovesFirst: with a limit, what breaks a rule goes before what is on a draining shard, and that before balance.
+func TestWhatIsMostUrgentMovesFirst(t *testing.T) {
+	w := (&world{shards: shardsOf(4)}).hashed("orders", even(20, 100, "s1")...).hashed("users", even(20, 100, "s2")...).hashed("zeroes", even(20, 100, "s3")...)
+	w.shard("s2").State, w.shard("s4").Labels = topology.Draining, map[string]string{"region": "eu"}
+	rules := []Rule{{Keyspace: "orders", Label: "region", Value: "eu"}}
+	for limit, want := range map[int64][]Reason{2000: {ByRule}, 4000: {ByRule, Emptying}} {
+		plan := must[*Plan](t)(Balance(w.build(t), w.sizes, Options{Rules: rules, MaxBytes: limit}))
+		var got []Reason
+		for _, m := range plan.Moves {
+			got = append(got, m.Reason)
+		}
+		if got = slices.Compact(got); !slices.Equal(got, want) || plan.Bytes != limit {
+			t.Errorf("of %d bytes move %d, for %v", limit, plan.Bytes, got)
+		}
+	}
+}
+
+// TestLimitsCutRanges: what is left of a limit of bytes is used, if ranges may be cut.
+func TestLimitsCutRanges(t *testing.T) {
+	w := (&world{shards: shardsOf(3)}).hashed("users", even(1, 1<<40, "s1", "s2")...)
+	w.shard("s1").State = topology.Draining
+	for _, options := range []Options{{Split: true, MaxBytes: 1 << 38}, {Split: true, MaxBytes: 1 << 20}} {
+		plan := must[*Plan](t)(Balance(w.build(t), w.sizes, options))
+		checkArithmetic(t, w, plan)
+		if plan.Bytes > options.MaxBytes || plan.Bytes < options.MaxBytes-2 {
+			t.Errorf("%d bytes move, of at most %d", plan.Bytes, options.MaxBytes)
+		}
+	}
+}
+
+// TestCutsThatAreNotUsedAreJoined: a rule that ends in the middle of a range that stays leaves it whole.
+func TestCutsThatAreNotUsedAreJoined(t *testing.T) {
+	w := (&world{shards: shardsOf(2)}).hashed("users", even(2, 100, "s1", "s2")...)
+	w.shard("s1").Labels = map[string]string{"region": "eu"}
+	plan := must[*Plan](t)(Balance(w.build(t), w.sizes, Options{Split: true, Rules: []Rule{{Keyspace: "users", To: topology.Point{"1000000000000000"}, Label: "region", Value: "eu"}}}))
+	if s := change(t, plan, "s1"); len(plan.Moves) > 0 || len(plan.Splits) > 0 || s.Before != s.After || s.Before.Ranges != 2 {
+		t.Errorf("%+v, %+v", plan.Splits, s)
+	}
+}
+
+// TestUnitsCanMoveTwice: the last place counts, for the first reason; and who comes back has not moved.
+func TestUnitsCanMoveTwice(t *testing.T) {
+	w := (&world{shards: shardsOf(3)}).hashed("users", even(1, 100, "s1", "s2", "s3")...)
+	p := must[*planner](t)(newPlanner(w.build(t), w.sizes, Options{}, ""))
+	p.place(0, 1, Emptying)
+	p.place(0, 2, Balancing)
+	if p.bytes != 100 || len(p.pairs) != 1 || p.pairs[pair{0, 0, 2}] != 1 || p.units[0].reason != Emptying || p.shards[2].load != 200 || p.shards[1].load != 100 {
+		t.Errorf("%d bytes, %v, for %s", p.bytes, p.pairs, p.units[0].reason)
+	}
+	p.place(0, 0, Balancing)
+	if p.bytes != 0 || len(p.pairs) != 0 || p.shards[0].load != 100 {
+		t.Errorf("%d bytes, %v", p.bytes, p.pairs)
+	}
+}
+
 // TestOthersCauseNoMoves: what an excluded shard has too much or too little of is no reason to move anything.
 func TestOthersCauseNoMoves(t *testing.T) {
 	w := (&world{shards: shardsOf(5)}).hashed("users", slices.Concat(even(10, 100, "s1", "s2", "s3"), even(90, 100, "s4"))...)

@@ -119,18 +119,13 @@ func (p *planner) taker(u *unit) int {
 	return best
 }
 
-// better says whether one shard should rather get the unit than another: one where it fits, then who would be emptier with it. What counts for nothing is dealt out by number.
+// better says whether one shard should rather get the unit than another: who would be emptier with it. What counts for nothing is dealt out by number.
 func (p *planner) better(u *unit, a, b *shard) bool {
 	amount := p.amount(u)
-	fitsA, fitsB := a.load+amount <= a.high, b.load+amount <= b.high
-	switch {
-	case amount == 0:
+	if amount == 0 {
 		return float64(a.units)/a.Weight() < float64(b.units)/b.Weight()
-	case fitsA != fitsB:
-		return fitsA
-	default:
-		return a.ratio(a.load+amount) < b.ratio(b.load+amount)
 	}
+	return a.ratio(a.load+amount) < b.ratio(b.load+amount)
 }
 
 // balance brings shards within the tolerance.

@@ -61,7 +61,7 @@ func (s *Schema) mustBeSuperuser(ctx context.Context, call session.Call) error {
 		return err
 	})
 	if err == nil && !super {
-		err = pgerr.New(pgerr.InsufficientPrivilege, "permission denied to resolve a transaction").WithDetail("Only superusers may.")
+		err = pgerr.New(pgerr.InsufficientPrivilege, "permission denied for cleave.%s", call.Function).WithDetail("Only superusers may call it.")
 	}
 	return err
 }

@@ -84,6 +84,14 @@ var views = map[string]view{
 		},
 		rows: poolRows,
 	},
+	"moves": {
+		columns: []session.ViewColumn{
+			column("id", "text"), column("keyspace", "text"), column("from_shard", "text"), column("to_shard", "text"), column("ranges", "int4"), column("keys", "int4"), column("phase", "text"),
+			column("since", "timestamptz"), column("asked_at", "timestamptz"), column("ended_at", "timestamptz"), column("paused", "bool"), column("stopped", "text"), column("waiting", "text"), column("error", "text"),
+			column("rows", "int8"), column("bytes", "int8"), column("share", "float8"), column("seconds_left", "float8"), column("lag_bytes", "int8"), column("held_ms", "float8"), column("can_roll_back", "bool"),
+		},
+		rows: moveRows,
+	},
 	"rollouts": {
 		columns: []session.ViewColumn{
 			column("name", "text"), column("state", "text"), column("change", "text"), column("undo", "text"), column("tables", "text[]"), column("role", "text"),

@@ -1,0 +1,95 @@
+package reshard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// SplitAt returns the ranges of a keyspace, divided at points. No row moves by that.
+func SplitAt(k *topology.Keyspace, points []topology.Point) ([]topology.RangeSpec, error) {
+	o, ranges := orderOf(k), k.Spec().Ranges
+	for _, p := range points {
+		if len(p) == 0 {
+			return nil, errors.New("there is nothing before the beginning")
+		}
+		before := len(ranges)
+		var err error
+		if ranges, err = o.splitAt(slices.Clone(ranges), p); err != nil {
+			return nil, err
+		}
+		if len(ranges) == before {
+			return nil, fmt.Errorf("a range begins at %s already", p)
+		}
+	}
+	return ranges, nil
+}
+
+// AroundKey are the points between which nothing but a key lies, or, in a keyspace by hash, its hash.
+func AroundKey(k *topology.Keyspace, key topology.Point) ([]topology.Point, error) {
+	values, err := k.ParseKey(key)
+	if err != nil {
+		return nil, err
+	}
+	if k.Strategy() == topology.ByRange {
+		return nil, errors.New("in a keyspace by range name the keys to split at: --at VALUE, twice")
+	}
+	hash := k.Hash(values...)
+	var points []topology.Point
+	for _, h := range []uint64{hash, hash + 1} {
+		if h != 0 {
+			points = append(points, hashPoint(h))
+		}
+	}
+	return points, nil
+}
+
+// Middle is the middle of the range of a keyspace by hash in which a point lies.
+func Middle(k *topology.Keyspace, of topology.Point) (topology.Point, error) {
+	hashes := k.Hashes()
+	if hashes == nil {
+		return nil, errors.New("only a shard can tell the middle of a range of keys: name the key to split at")
+	}
+	o := orderOf(k)
+	for r := range k.Ranges() {
+		from, to, err := o.bounds(r)
+		if err != nil {
+			return nil, err
+		}
+		inside, err := o.within(of, of, Range{From: from, To: to})
+		if err != nil {
+			return nil, err
+		}
+		if inside && !slices.Equal(of, to) {
+			return hashPoint(r.Hash.Lo + (r.Hash.Hi-r.Hash.Lo)/2), nil
+		}
+	}
+	return nil, fmt.Errorf("there is no range at %s", of)
+}
+
+// Merge returns the ranges of a keyspace with those put together that follow each other inside of another and are the same shard's, and how many fewer that are.
+func Merge(k *topology.Keyspace, within Range) (merged []topology.RangeSpec, fewer int, err error) {
+	o := orderOf(k)
+	for _, r := range k.Spec().Ranges {
+		inside, err := o.within(r.From, r.To, within)
+		if err != nil {
+			return nil, 0, err
+		}
+		last := len(merged) - 1
+		if inside && last >= 0 && merged[last].Shard == r.Shard && len(merged[last].Copies)+len(r.Copies) == 0 && !merged[last].Held && !r.Held {
+			before, err := o.within(merged[last].From, r.To, within)
+			if err != nil {
+				return nil, 0, err
+			}
+			if before {
+				merged[last].To = r.To
+				fewer++
+				continue
+			}
+		}
+		merged = append(merged, r)
+	}
+	return merged, fewer, nil
+}
