@@ -69,7 +69,11 @@ may edit; it is written if it is not there, and taken if it is.`,
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			a := &adoption{cmd: cmd, connection: &c, flags: &f, out: &out}
-			return a.run(ctx)
+			err := a.run(ctx)
+			if err != nil && ctx.Err() != nil {
+				return errors.New("interrupted: what is done stays done, and the same command goes on from there")
+			}
+			return err
 		},
 	}
 	c.flags(cmd)
@@ -266,9 +270,6 @@ func (a *adoption) mend(ctx context.Context) error {
 	}
 	_, err := a.mender.Run(ctx)
 	shown.done()
-	if ctx.Err() != nil {
-		return errors.New("interrupted: what is mended stays mended, and --mend goes on from there")
-	}
 	var failed *adopt.StepError
 	if errors.As(err, &failed) {
 		return &detailedError{error: err, lines: slices.DeleteFunc([]string{hintLine(failed.Hint)}, func(line string) bool { return line == "" })}

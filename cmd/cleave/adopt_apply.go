@@ -282,7 +282,7 @@ func (a *adoption) printApplied(ctx context.Context, w io.Writer, plan *adopt.Pl
 			fmt.Fprintf(w, "  postgres://USER@%s/%s\n", routerAddress(r), a.conn.Config().Database)
 		}
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "The name of the database there is shards.database of the routers' configuration, %s if it is to stay the same.\n\n", a.conn.Config().Database)
 	if err := printDoor(w, a.proposal.Door); err != nil {
 		return err
 	}

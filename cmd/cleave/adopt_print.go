@@ -56,22 +56,30 @@ func doorOf(d *adopt.Door) *adoptDoor {
 
 func (a *adoption) report() adoptReport {
 	p := a.proposal
-	r := adoptReport{Findings: p.Server, Postgres: p.Report.Version, Server: a.serverText(), Database: a.conn.Config().Database, Door: doorOf(p.Door)}
+	r := adoptReport{Postgres: p.Report.Version, Server: a.serverText(), Database: a.conn.Config().Database, Door: doorOf(p.Door), Tables: []adoptTable{}, Findings: orEmpty(p.Server), Steps: []adopt.Step{}, Warnings: []api.Finding{}}
 	if id := p.Report.Identity; id != nil {
 		r.Cluster, r.Shard = id.Cluster, id.Shard
 	}
 	if p.Plan == nil {
 		return r
 	}
-	r.Plan, r.Candidates, r.Steps, r.Warnings = p.Plan, p.Candidates, p.Assessment.Steps, p.Assessment.Warnings
+	r.Plan, r.Candidates, r.Steps, r.Warnings = p.Plan, p.Candidates, orEmpty(p.Assessment.Steps), orEmpty(p.Assessment.Warnings)
 	for _, planned := range p.Plan.Tables {
-		t := adoptTable{TablePlan: planned, Obstacles: p.Assessment.Of(planned.Table), Declared: slices.Contains(p.Report.Guarded, planned.Name())}
+		t := adoptTable{TablePlan: planned, Obstacles: orEmpty(p.Assessment.Of(planned.Table)), Declared: slices.Contains(p.Report.Guarded, planned.Name())}
 		if found := p.Catalogue.Table(planned.Name()); found != nil {
 			t.Rows, t.Bytes = found.Rows, found.Bytes
 		}
 		r.Tables = append(r.Tables, t)
 	}
 	return r
+}
+
+// orEmpty is the list, empty where there is none: programs go through it without looking.
+func orEmpty[E any](list []E) []E {
+	if list == nil {
+		return []E{}
+	}
+	return list
 }
 
 func (a *adoption) serverText() string {

@@ -31,7 +31,7 @@ func Verify(ctx context.Context, conn *pgx.Conn, p *Plan, a *Assessment) error {
 		case err == nil:
 		case !errors.As(err, &refused):
 			return fmt.Errorf("see whether table %s can be declared: %w", planned.Table, err)
-		case refused.Code == pgerr.UndefinedTable, isLeftByUs(a, planned):
+		case refused.Code == pgerr.UndefinedTable, isLeftByUs(a, planned), isBlocked(a, planned):
 		default:
 			a.Obstacles = append(a.Obstacles, Obstacle{Table: planned.Table, Code: "declaring", Message: refused.Message + ": " + refused.Detail, Hint: refused.Hint})
 		}
@@ -42,6 +42,11 @@ func Verify(ctx context.Context, conn *pgx.Conn, p *Plan, a *Assessment) error {
 // isLeftByUs says whether a step about an index of the table is still to be run: until then one that is not valid may be there.
 func isLeftByUs(a *Assessment, planned *TablePlan) bool {
 	return slices.ContainsFunc(a.Steps, func(s Step) bool { return s.Table == planned.Table && s.phase == makesIndex })
+}
+
+// isBlocked says whether something is known already that a person has to see to: the rest is said when that is done.
+func isBlocked(a *Assessment, planned *TablePlan) bool {
+	return slices.ContainsFunc(a.Undecided(), func(o Obstacle) bool { return o.Table == planned.Table })
 }
 
 // wouldRefuse is what declaring the table would be refused for.

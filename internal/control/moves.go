@@ -31,6 +31,7 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	}
 	var list api.MoveList
 	for _, move := range moves {
+		move.Phase = reshard.Asked
 		if !request.DryRun {
 			if err := reshard.Ask(ctx, c.config.Store, move); err != nil {
 				return list, err

@@ -69,6 +69,22 @@ func TestThoseBelowGetFirst(t *testing.T) {
 	}
 }
 
+// TestFewMovesDoMuch: a shard of a hundred that goes, or comes, has to do with some twenty others and not with all: as many as can give or take it within their tolerance.
+func TestFewMovesDoMuch(t *testing.T) {
+	w := &world{shards: shardsOf(101)}
+	w.hashed("users", even(100, 1000, names(w.shards[:100])...)...)
+	grown := must[*Plan](t)(Balance(w.build(t), w.sizes, Options{}))
+	w.shard("s101").State, w.shard("s7").State = topology.Maintenance, topology.Draining
+	shrunk := must[*Plan](t)(Balance(w.build(t), w.sizes, Options{}))
+	for _, plan := range []*Plan{grown, shrunk} {
+		checkArithmetic(t, w, plan)
+		checkWithin(t, plan)
+		if len(plan.Moves) > 26 {
+			t.Errorf("%d moves", len(plan.Moves))
+		}
+	}
+}
+
 // TestWhatIsMostUrgentMovesFirst: with a limit, what breaks a rule goes before what is on a draining shard, and that before balance.
 func TestWhatIsMostUrgentMovesFirst(t *testing.T) {
 	w := (&world{shards: shardsOf(4)}).hashed("orders", even(20, 100, "s1")...).hashed("users", even(20, 100, "s2")...).hashed("zeroes", even(20, 100, "s3")...)

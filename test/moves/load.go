@@ -210,6 +210,7 @@ func (l *Load) count(ctx context.Context) {
 		case got != want:
 			l.problem("%s: %s, not %s", questions[i%len(questions)], got, want)
 		}
+		think(ctx, 30*time.Millisecond)
 	}
 }
 
@@ -239,15 +240,21 @@ func (l *Load) countUp(ctx context.Context) {
 		case tag.RowsAffected() != fixedRows:
 			l.problem("UPDATE fixed SET n = n + 1 said %s", tag)
 		}
+		think(ctx, 150*time.Millisecond)
 	}
 }
 
 func pause(ctx context.Context, faulty bool) {
 	if faulty {
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		think(ctx, 50*time.Millisecond)
+	}
+}
+
+// think waits a little: on few processors writers that never do could not be caught up with.
+func think(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }
 
@@ -307,6 +314,7 @@ func (w *writer) run(ctx context.Context) {
 			w.s.close()
 			pause(ctx, w.l.Faulty)
 		}
+		think(ctx, time.Duration(w.random.IntN(15))*time.Millisecond)
 	}
 }
 

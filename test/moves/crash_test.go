@@ -1,0 +1,115 @@
+package moves_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/test/faults"
+)
+
+// crashPoints are where the leader is killed: behind the step that is named. A move that is to get there may have to be told something.
+var crashPoints = []struct {
+	line, point string
+	// wish is what is said when the move is in a phase.
+	when, wish string
+	ends       string
+}{
+	{"M1, M2", "move.checking", "", "", "done"},
+	{"M3, M4, M5", "move.preparing", "", "", "done"},
+	{"M6", "move.announcing", "", "", "done"},
+	{"M7, M8, M9", "move.copying", "", "", "done"},
+	{"M10, M11", "move.catching-up", "", "", "done"},
+	{"M12", "move.verifying", "", "", "done"},
+	{"M13", "move.ready", "", "", "done"},
+	{"M14 before", "move.switching", "", "", "done"},
+	{"M14", "move.switch.hold", "", "", "done"},
+	{"M15", "move.switch.settle", "", "", "done"},
+	{"M15 fenced", "move.switch.fence", "", "", "done"},
+	{"M16", "move.switch.close", "", "", "done"},
+	{"M17", "move.switch.writers", "", "", "done"},
+	{"M18", "move.switch.pass", "", "", "done"},
+	{"M19", "move.switch.open", "", "", "done"},
+	{"M20, M21", "move.switched", "", "", "done"},
+	{"M22, M23, M24", "move.cleaning", "", "", "done"},
+	{"M25", "move.cancelling", "ready", "cancel", "cancelled"},
+	{"M26", "move.rolling-back", "switched", "roll back", "rolled back"},
+	{"M26 switch", "move.switch.close", "switched", "roll back", "rolled back"},
+}
+
+// TestTheLeaderDies at every step of a move: another one goes on, and nobody loses a row.
+func TestTheLeaderDies(t *testing.T) {
+	s := newStage(t, faults.Config{Routers: 3}, 4)
+	s.load.Faulty = true
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	shards := [2]string{"s1", "s2"}
+	for _, c := range crashPoints {
+		ok := t.Run(strings.ReplaceAll(c.line, ", ", "_"), func(t *testing.T) {
+			leader, err := s.Leader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			late := c.when == "switched" // the order is for what comes then
+			order := func() {
+				if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Kill, Process: leader.PID()}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !late {
+				order()
+			}
+			request := api.StartMove{From: shards[0], To: shards[1], Manual: c.when == "ready"}
+			if late {
+				request.KeepSeconds = 600
+			}
+			id := s.start(t, request)
+			if c.when != "" {
+				s.await(t, id, time.Minute, c.when)
+				if late {
+					order()
+				}
+				s.wish(t, id, c.wish)
+			}
+			killed, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := leader.WaitKilled(killed); err != nil {
+				t.Fatal(err)
+			}
+			if err := leader.Start(); err != nil {
+				t.Fatal(err)
+			}
+			m := s.await(t, id, 2*time.Minute, c.ends)
+			if problems := s.load.Problems(); len(problems) > 0 {
+				t.Fatalf("%+v\n%s", m, strings.Join(problems, "\n"))
+			}
+			s.clean(t)
+			if c.ends == "done" {
+				shards[0], shards[1] = shards[1], shards[0]
+			}
+		})
+		if !ok {
+			break // the next ones would only repeat it
+		}
+	}
+	s.finish(t)
+	t.Logf("%d statements, %d of which faults explain", s.load.Done.Load(), s.load.Failed.Load())
+}
+
+// wish says what is to become of a move, to whichever router answers.
+func (s *stage) wish(t *testing.T, id, wish string) {
+	t.Helper()
+	var err error
+	for range 50 {
+		for _, r := range s.Routers {
+			if _, err = r.API().WishMove(t.Context(), id, wish); err == nil {
+				return
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal(err)
+}
