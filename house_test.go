@@ -149,6 +149,10 @@ var importRules = []importRule{
 		because: "it looks at one server; the cluster is others' business",
 	},
 	{
+		within: "internal/adopt", may: []string{"internal/api", "internal/pgerr", "internal/shard", "internal/sqltext", "internal/topology", "placement", external},
+		because: "it looks at a database and at no cluster: what becomes of that is the control plane's, which the command asks",
+	},
+	{
 		within: "internal/pgerr", because: "every room that a client may hear of uses it, so it may depend on nobody",
 	},
 	{

@@ -156,7 +156,7 @@ func (a *adoption) makeKeyspace(ctx context.Context, w io.Writer, plan *adopt.Pl
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "Keyspace %s (%s) is there, with all of its %s on shard %s. Map version %d.\n", made.Keyspace.Name, plan.KeyType, counted(made.Keyspace.RangeCount, "range"), m.Home().Name(), made.MapVersion)
+	fmt.Fprintf(w, "Keyspace %s (%s) is there, all of it on shard %s. Map version %d.\n", made.Keyspace.Name, plan.KeyType, m.Home().Name(), made.MapVersion)
 	return nil
 }
 

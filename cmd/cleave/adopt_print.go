@@ -212,10 +212,10 @@ func otherRoots(r adoptReport) string {
 	var others []string
 	for _, c := range r.Candidates {
 		if c.Table != r.Plan.Root && !c.Lookup && len(others) < 2 && c.Score >= r.Candidates[0].Score/2 {
-			others = append(others, fmt.Sprintf("%s.%s, which %s lead to", strings.TrimPrefix(c.Table, "public."), c.Key, counted(c.Reaches, "table")))
+			others = append(others, fmt.Sprintf("%s.%s (tables that lead to it: %d)", strings.TrimPrefix(c.Table, "public."), c.Key, c.Reaches))
 		}
 	}
-	return strings.Join(others, "; or by ")
+	return strings.Join(others, ", or by ")
 }
 
 func printAdoptObstacles(w io.Writer, r adoptReport) {
@@ -340,7 +340,7 @@ func printDoor(w io.Writer, d *adopt.Door) error {
 	for _, line := range lines {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
-	fmt.Fprintln(w, "Then run:")
+	fmt.Fprintln(w, "Then run this, without those who are not to come through a router either:")
 	for _, statement := range statements {
 		fmt.Fprintf(w, "  %s\n", statement)
 	}

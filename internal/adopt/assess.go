@@ -173,7 +173,7 @@ func (a *assessor) assessUniques(t *Table, planned *TablePlan) {
 			a.found.Warnings = append(a.found.Warnings, api.Finding{
 				Severity: api.Warning, Code: "unique_per_shard",
 				Message: fmt.Sprintf("%s %s of %s does not contain the shard key, so each shard will hold it for its own rows alone: while all rows are on this one, nothing changes", uniqueWord(u), u.Name, t),
-				Hint:    fmt.Sprintf("If it need only hold for one %s, write %q for it in the plan.", planned.Key, WithKey),
+				Hint:    a.perShardHint(planned),
 			})
 		case t.Partitioned || u.Kind == "x":
 			a.block(t.String(), "unique", fmt.Sprintf("its %s %s does not contain the shard key, and cannot be made anew while the table is in use", uniqueWord(u), u.Name),
@@ -182,6 +182,14 @@ func (a *assessor) assessUniques(t *Table, planned *TablePlan) {
 			a.mend(t.String(), "unique", fmt.Sprintf("its %s %s does not contain the shard key", uniqueWord(u), u.Name), a.uniqueSteps(t, planned, u)...)
 		}
 	}
+}
+
+// perShardHint says what else could become of a constraint. In the root every row has a key of its own, with which anything is unique.
+func (a *assessor) perShardHint(planned *TablePlan) string {
+	if planned.Table == a.plan.Root {
+		return "Once rows are on several shards, the application has to see to it itself."
+	}
+	return fmt.Sprintf("If it need only hold for one %s, write %q for it in the plan.", planned.Key, WithKey)
 }
 
 // uniqueWord is what a person calls it.

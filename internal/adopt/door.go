@@ -22,7 +22,7 @@ type Door struct {
 	// Database and Role, which the cluster's processes log in as, are for [Door.Closing].
 	Database string `json:"database"`
 	Role     string `json:"role"`
-	// Users are the roles of all of them.
+	// Users are the roles that may connect to it.
 	Users []string `json:"users"`
 }
 
@@ -65,8 +65,20 @@ func LookAtDoor(ctx context.Context, conn *pgx.Conn, role string) (*Door, error)
 	if err != nil {
 		return nil, fmt.Errorf("see who is connected: %w", err)
 	}
+	if d.Users, err = readUsers(ctx, conn); err != nil {
+		return nil, err
+	}
 	d.Fillings, err = readFillings(ctx, conn)
 	return d, err
+}
+
+// readUsers are the roles that may connect. Superusers always may.
+func readUsers(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	rows, err := conn.Query(ctx, "SELECT rolname::text FROM pg_roles WHERE rolcanlogin AND NOT rolsuper AND has_database_privilege(oid, current_database(), 'CONNECT') ORDER BY 1")
+	if err != nil {
+		return nil, fmt.Errorf("see who may connect: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // notedBackends are the processes that serve routers. Before the database is claimed there are none, and who may not ask takes everybody for a visitor.
@@ -88,9 +100,6 @@ func notedBackends(ctx context.Context, conn *pgx.Conn) (map[int32]bool, error) 
 }
 
 func (d *Door) add(v Visitor, isRouter bool) {
-	if !slices.Contains(d.Users, v.User) {
-		d.Users = append(d.Users, v.User)
-	}
 	if isRouter {
 		if v.Address != "" && !slices.Contains(d.Routers, v.Address) {
 			d.Routers = append(d.Routers, v.Address)

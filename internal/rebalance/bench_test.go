@@ -65,6 +65,7 @@ var largePlans = []struct {
 	}}},
 	{name: "ring", world: ringWorld, options: Options{Algorithm: "ring"}},
 	{name: "moves", world: largeWorld, options: Options{MaxMoves: 300}},
+	{name: "bytes", world: largeWorld, options: Options{MaxBytes: 1 << 42}},
 	{name: "crowded", world: crowdedWorld},
 	{name: "crowded-split", world: crowdedWorld, options: Options{Split: true, Tolerance: 0.001}},
 }

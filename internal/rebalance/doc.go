@@ -14,7 +14,7 @@
 //
 // First what must move is placed: what breaks a rule, then what is on draining shards. Then shards above their tolerance give until they are
 // within, to those that lack most, and shards still below are filled from those that have most. Both stop at the edge of the tolerance, so what moves is the
-// least that brings everybody there, but for the size of one range per shard. A range that does not fit may be cut. Where ranges are too
+// least that brings everybody there, but for the size of one range per shard. Where there is a choice, few pairs of shards exchange much: a move costs more than its bytes. A range that does not fit may be cut. Where ranges are too
 // large and must not be cut, moves are made only while each lessens the worst of both shards by the tolerance or more.
 //
 // Any algorithm of package placement may decide about the ranges of the hash instead. It sees the space, not the sizes, and cuts ranges

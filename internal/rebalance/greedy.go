@@ -267,13 +267,16 @@ type transfer struct {
 
 // transfer gives whole units while they fit into the quota, then the cheapest that covers the rest, or a piece of one.
 func (p *planner) transfer(t transfer) (given int64) {
+	if !p.linkAllowed(t.from, t.to) {
+		return 0
+	}
 	if t.list == nil {
 		p.sortMovable(t.from)
 		t.list = &p.shards[t.from].movable
 	}
 	list := *t.list
 	for i := range list {
-		if list[i].amount <= t.quota-given && p.give(list[i].unit, t.to, t.why) {
+		if list[i].amount <= t.quota-given && !p.tooDear(list[i]) && p.give(list[i].unit, t.to, t.why) {
 			given += list[i].amount
 			list[i].unit = -1
 		}
@@ -309,7 +312,7 @@ func (p *planner) mostOf(t transfer) int64 {
 func (p *planner) cover(t transfer, amount int64, list []candidate) int64 {
 	most, best := p.mostOf(t), -1
 	for i, c := range list {
-		if c.unit < 0 || c.amount < amount || c.amount > most {
+		if c.unit < 0 || c.amount < amount || c.amount > most || p.tooDear(c) {
 			continue
 		}
 		if best >= 0 && (c.bytes > list[best].bytes || c.bytes == list[best].bytes && c.amount >= list[best].amount) {

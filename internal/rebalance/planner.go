@@ -91,9 +91,10 @@ type planner struct {
 	keyspaces []*measured
 	classes   []class
 	units     []unit
-	// bytes is how many move so far, and pairs how many units between whom.
+	// bytes is how many move so far, pairs how many units between whom, and links the same for all keyspaces together.
 	bytes       int64
 	pairs       map[pair]int
+	links       map[[2]int]int
 	gathered    bool // whether shards have their lists of what is movable
 	limited     bool // whether a limit kept something from moving
 	assignments []KeyspaceAssignment
@@ -112,7 +113,7 @@ func newPlanner(m *topology.Map, sizes Sizes, options Options, drained string) (
 	if err != nil {
 		return nil, err
 	}
-	p := &planner{m: m, options: options, measure: options.Measure, drained: drained, pairs: map[pair]int{}}
+	p := &planner{m: m, options: options, measure: options.Measure, drained: drained, pairs: map[pair]int{}, links: map[[2]int]int{}}
 	p.addShards()
 	p.classOf(nil)
 	for _, k := range keyspaces {
@@ -319,6 +320,24 @@ func (p *planner) pairAllowed(u *unit, to int) bool {
 	return p.pairs[pair{u.keyspace, u.home, to}] > 0
 }
 
+// linkAllowed says whether there can be a move between these shards. Once there are as many as there may be, it spares looking at all units of shards between which there is none.
+func (p *planner) linkAllowed(from, to int) bool {
+	if p.options.MaxMoves == 0 || len(p.pairs) < p.options.MaxMoves || p.links[[2]int{from, to}] > 0 {
+		return true
+	}
+	p.limited = true
+	return false
+}
+
+// tooDear says whether the limit of bytes rules a candidate out, without a look at the unit.
+func (p *planner) tooDear(c candidate) bool {
+	if p.options.MaxBytes == 0 || p.bytes+c.bytes <= p.options.MaxBytes {
+		return false
+	}
+	p.limited = true
+	return true
+}
+
 // budget is how much of the unit the limit of bytes still lets move.
 func (p *planner) budget(u *unit) int64 {
 	if p.affordable(u) {
@@ -355,6 +374,7 @@ func (p *planner) account(u *unit, sign int) {
 	if p.pairs[of] += sign; p.pairs[of] == 0 {
 		delete(p.pairs, of)
 	}
+	p.links[[2]int{u.home, u.owner}] += sign
 }
 
 func (p *planner) candidate(i int) candidate {

@@ -153,10 +153,16 @@ func (p *planner) byRatio() []int {
 
 // swap gives the unit after which things are least bad, if they are less bad than the worst then.
 func (p *planner) swap(from, to int, badness func(giver, taker float64) float64, worst float64) bool {
+	if !p.linkAllowed(from, to) {
+		return false
+	}
 	giver, taker := &p.shards[from], &p.shards[to]
 	p.sortMovable(from)
 	list, best := giver.movable, -1
 	for i, c := range list {
+		if p.tooDear(c) {
+			continue
+		}
 		after := badness(giver.ratio(giver.load-c.amount), taker.ratio(taker.load+c.amount))
 		if u := &p.units[c.unit]; after < worst && p.may(u, to) && p.withinLimits(u, to) {
 			best, worst = i, after

@@ -33,9 +33,11 @@ type switching struct {
 	relations []uint32
 	settled   []string
 	// deaf are routers that hear nothing any more, by ID: they are ended on the shards rather than waited for.
-	deaf  map[string]bool
-	begun time.Time
-	steps []Step
+	deaf map[string]bool
+	// mayBeClosed: a shard may have recorded that the owner takes nothing.
+	mayBeClosed bool
+	begun       time.Time
+	steps       []Step
 }
 
 // switchOver changes the owner, or takes the attempt back and says why.
@@ -56,14 +58,15 @@ func (r *run) switchOver(ctx context.Context) error {
 	if is == s.turned() { // whoever led before has done it
 		return r.switched(ctx)
 	}
-	if err := s.connect(ctx, now); err != nil {
-		return err
-	}
-	defer s.close()
 	if is.held { // somebody died in the middle
+		s.mayBeClosed = true
 		if err := s.takeBack(ctx); err != nil {
 			return err
 		}
+	}
+	defer s.close()
+	if err := s.connect(ctx, now); err != nil {
+		return err
 	}
 	if err := s.await(ctx); err != nil {
 		return err
@@ -299,23 +302,22 @@ func (s *switching) takeBack(ctx context.Context) error {
 		return err
 	}
 	is, _, err := s.move.marked(now)
-	if err != nil {
+	if err != nil || !is.held {
 		return err
 	}
 	if is == s.closed() { // the source has to take rows again before anybody sends it some
-		if now, err = s.r.publish(ctx, s.holding(), nil, s.closed()); err != nil {
+		s.mayBeClosed = true
+		if _, err = s.r.publish(ctx, s.holding(), nil, s.closed()); err != nil {
 			return err
 		}
 	}
-	if is.held {
-		if err := s.recordBoth(ctx, now); err != nil {
-			return err
-		}
-		if _, err = s.r.publish(ctx, s.before(), nil, s.holding()); err != nil {
+	if s.mayBeClosed { // the connections at hand may be what failed
+		if err := s.r.recordSides(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = s.r.publish(ctx, s.before(), nil, s.holding())
+	return err
 }
 
 // before is what the map said before the switch. On the way back the copy is one that is leaving.
@@ -378,6 +380,7 @@ func (s *switching) onBoth(work func(conn *pgx.Conn, name string) error) error {
 
 // closeSource has the owner refuse what it is about to lose.
 func (s *switching) closeSource(ctx context.Context) (err error) {
+	s.mayBeClosed = true
 	if s.now, err = s.r.publish(ctx, s.closed(), nil, s.holding()); err != nil {
 		return err
 	}

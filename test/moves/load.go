@@ -27,6 +27,7 @@ type Load struct {
 
 	mu       sync.Mutex
 	problems []string
+	slow     []string
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -120,6 +121,13 @@ func (l *Load) Problems() []string {
 	return slices.Clone(l.problems)
 }
 
+// Slow are when statements began that took longer than a second, and how long they did. Anybody may ask.
+func (l *Load) Slow() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.slow)
+}
+
 const mostProblems = 20
 
 func (l *Load) problem(format string, arguments ...any) {
@@ -177,6 +185,11 @@ func (l *Load) timed(work func() error) error {
 	started := time.Now()
 	err := work()
 	took := int64(time.Since(started))
+	if slow := time.Duration(took); slow > time.Second {
+		l.mu.Lock()
+		l.slow = append(l.slow, started.Format("15:04:05.000 ")+slow.Round(time.Millisecond).String())
+		l.mu.Unlock()
+	}
 	for slowest := l.Slowest.Load(); took > slowest && !l.Slowest.CompareAndSwap(slowest, took); slowest = l.Slowest.Load() {
 	}
 	l.Done.Add(1)
@@ -350,7 +363,9 @@ func (w *writer) settle(ctx context.Context, conn *pgx.Conn, id int64) error {
 		return nil
 	}
 	var value int64
-	err := w.l.timed(func() error { return conn.QueryRow(ctx, "SELECT coalesce((SELECT n FROM accounts WHERE id = $1 FOR UPDATE), 0)", id).Scan(&value) })
+	err := w.l.timed(func() error {
+		return conn.QueryRow(ctx, "SELECT coalesce((SELECT n FROM accounts WHERE id = $1 FOR UPDATE), 0)", id).Scan(&value)
+	})
 	if err != nil {
 		return err
 	}
