@@ -209,7 +209,7 @@ func (a *adoption) declare(ctx context.Context, w io.Writer, plan *adopt.Plan) e
 }
 
 func (a *adoption) declareAll(ctx context.Context, w io.Writer, request api.DeclareTables) error {
-	changed, err := ask(a.cmd, a.connection, fmt.Sprintf("declaring %s", counted(len(request.Tables), "table")), func(_ context.Context, client *api.Client) (api.TablesChanged, error) {
+	changed, err := ask(a.cmd, a.connection, "declaring "+counted(len(request.Tables), "table"), func(_ context.Context, client *api.Client) (api.TablesChanged, error) {
 		return client.DeclareTables(ctx, request)
 	})
 	if err != nil {

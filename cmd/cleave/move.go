@@ -336,7 +336,9 @@ func newMoveShow(c *connection) *cobra.Command {
 }
 
 func printMove(w io.Writer, m api.Move) error {
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...)) }
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
+	}
 	line("move", "%s: %s of keyspace %s, from shard %s to shard %s", m.ID, describeParts(m), m.Keyspace, m.From, m.To)
 	for _, r := range m.Ranges {
 		line("", "from %s to %s", pointText(r.From, "the beginning"), pointText(r.To, "the end"))

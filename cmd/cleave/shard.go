@@ -32,7 +32,7 @@ A new one owns nothing until ranges are assigned to it, and only one that owns n
 		RunE: helpOrUnknown,
 	}
 	c.flags(cmd)
-	cmd.AddCommand(newShardList(&c), newShardShow(&c), newShardAdd(&c), newShardRemove(&c), newShardSetWeight(&c), newShardLabel(&c), newShardSetState(&c))
+	cmd.AddCommand(newShardList(&c), newShardShow(&c), newShardAdd(&c), newShardRemove(&c), newShardSetWeight(&c), newShardLabel(&c), newShardSetState(&c), newShardDrain(&c))
 	return cmd
 }
 

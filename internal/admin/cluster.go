@@ -47,6 +47,9 @@ type Cluster interface {
 	// SplitRanges divides ranges of a keyspace, and MergeRanges puts them together. No row moves.
 	SplitRanges(ctx context.Context, keyspace string, request api.SplitRanges) (api.KeyspaceChanged, error)
 	MergeRanges(ctx context.Context, keyspace string, request api.MergeRanges) (api.KeyspaceChanged, error)
+	// PlanRebalance proposes moves that make shards even, and ApplyRebalance starts those of a plan.
+	PlanRebalance(ctx context.Context, request api.PlanRebalance) (api.RebalancePlan, error)
+	ApplyRebalance(ctx context.Context, id string) (api.MoveList, error)
 	// StartMoves asks for rows to be moved from shards to another. Moves lists moves, Move reads one, and WishMove says what is to become of it.
 	StartMoves(ctx context.Context, request api.StartMove) (api.MoveList, error)
 	Moves(ctx context.Context) (api.MoveList, error)

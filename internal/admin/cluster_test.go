@@ -419,6 +419,12 @@ func tryMoves(t *testing.T, client *api.Client) {
 	refusedWith(t, "move nothing", api.CodeInvalid, err)
 	_, err = client.StartMoves(ctx, api.StartMove{Keyspace: "orders", From: "two", To: "nowhere"})
 	refusedWith(t, "move to nowhere", api.CodeNotFound, err)
+	plan := must[api.RebalancePlan](t, "plan")(client.PlanRebalance(ctx, api.PlanRebalance{}))
+	if len(plan.Shards) != 2 || plan.ID == "" {
+		t.Errorf("plan %+v", plan)
+	}
+	_, err = client.ApplyRebalance(ctx, "none")
+	refusedWith(t, "a plan that is not there", api.CodeNotFound, err)
 	_, err = client.Move(ctx, "none")
 	refusedWith(t, "a move that is not there", api.CodeNotFound, err)
 	_, err = client.WishMove(ctx, "none", "cancel")

@@ -116,11 +116,21 @@ func (f failing) StartMoves(context.Context, api.StartMove) (api.MoveList, error
 	return api.MoveList{}, f.err
 }
 
+func (f failing) PlanRebalance(context.Context, api.PlanRebalance) (api.RebalancePlan, error) {
+	return api.RebalancePlan{}, f.err
+}
+
+func (f failing) ApplyRebalance(context.Context, string) (api.MoveList, error) {
+	return api.MoveList{}, f.err
+}
+
 func (f failing) Moves(context.Context) (api.MoveList, error) { return api.MoveList{}, f.err }
 
 func (f failing) Move(context.Context, string) (api.Move, error) { return api.Move{}, f.err }
 
-func (f failing) WishMove(context.Context, string, string) (api.Move, error) { return api.Move{}, f.err }
+func (f failing) WishMove(context.Context, string, string) (api.Move, error) {
+	return api.Move{}, f.err
+}
 
 func (f failing) SplitRanges(context.Context, string, api.SplitRanges) (api.KeyspaceChanged, error) {
 	return api.KeyspaceChanged{}, f.err

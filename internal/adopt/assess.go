@@ -349,8 +349,8 @@ func (a *assessor) warn() {
 	if c.ForeignTables > 0 {
 		add("foreign_tables", fmt.Sprintf("the database has %s, which cannot be declared", counted(c.ForeignTables, "foreign table")), "They stay on this shard.")
 	}
-	if c.MaterializedViews > 0 {
-		add("materialized_views", fmt.Sprintf("the database has %s: over tables that become sharded they can be read, and have to be made anew to be refreshed", counted(c.MaterializedViews, "materialised view")), "Drop and create them through a router, after the tables are declared.")
+	if c.MaterialisedViews > 0 {
+		add("materialised_views", fmt.Sprintf("the database has %s: over tables that become sharded they can be read, and have to be made anew to be refreshed", counted(c.MaterialisedViews, "materialised view")), "Drop and create them through a router, after the tables are declared.")
 	}
 	if len(c.Subscriptions) > 0 {
 		add("subscriptions", "subscription "+strings.Join(c.Subscriptions, ", ")+" writes into the database from elsewhere, past the routers", "What it writes to declared tables is refused; end it first.")

@@ -45,7 +45,7 @@ func TestTheStatements(t *testing.T) {
 	for _, want := range []string{
 		`ALTER TABLE public.comments ADD COLUMN "account_id" bigint`,
 		`SELECT p."account_id" INTO NEW."account_id" FROM public.posts p WHERE p."id" = NEW."post_id"`,
-		`CREATE TRIGGER cleave_adopt_fill BEFORE INSERT OR UPDATE ON public.comments FOR EACH ROW EXECUTE FUNCTION cleave_adopt."public.comments"()`,
+		`CREATE TRIGGER fill_shard_key BEFORE INSERT OR UPDATE ON public.comments FOR EACH ROW EXECUTE FUNCTION cleave_adopt."public.comments"()`,
 		`ALTER TABLE public.posts ADD CONSTRAINT "posts_account_id_cleave_not_null" CHECK ("account_id" IS NOT NULL) NOT VALID`,
 		`CREATE UNIQUE INDEX CONCURRENTLY "comments_pkey_cleave" ON public.comments USING btree (id, "account_id")`,
 		`FOREIGN KEY ("account_id", "post_id") REFERENCES public.posts ("account_id", "id") ON UPDATE CASCADE ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED NOT VALID`,

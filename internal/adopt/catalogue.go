@@ -16,9 +16,9 @@ type Catalogue struct {
 	SystemIdentifier string
 	// Tables are the user's, in the order of their names. Partitions are not among them.
 	Tables []*Table `json:"tables"`
-	// Views, MaterializedViews, ForeignTables and LargeObjects are how many there are.
+	// Views, MaterialisedViews, ForeignTables and LargeObjects are how many there are.
 	Views             int `json:"views"`
-	MaterializedViews int `json:"materialized_views"`
+	MaterialisedViews int `json:"materialised_views"`
 	ForeignTables     int `json:"foreign_tables"`
 	LargeObjects      int `json:"large_objects"`
 	// Subscriptions are those that write into this database from elsewhere, by name.

@@ -9,8 +9,8 @@ import (
 	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
-// fillTrigger is the trigger that fills in the key of rows whose writer does not know it.
-const fillTrigger = "cleave_adopt_fill"
+// fillTrigger is the trigger that fills in the key of rows whose writer does not know it. Its name is one that routers let people drop.
+const fillTrigger = "fill_shard_key"
 
 // fillBatch is how many rows are filled in one transaction: few enough that nobody waits long for one of them.
 const fillBatch = 2000

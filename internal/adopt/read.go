@@ -132,7 +132,7 @@ var (
 				'triggers', (SELECT coalesce(json_agg(t.tgname ORDER BY t.tgname), '[]') FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal),
 				'functions', ` + functionsPart + `) ORDER BY n.nspname COLLATE "C", c.relname COLLATE "C"), '[]')
 				FROM relations c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')),
-			'views', (SELECT count(*) FROM relations WHERE relkind = 'v'), 'materialized_views', (SELECT count(*) FROM relations WHERE relkind = 'm'),
+			'views', (SELECT count(*) FROM relations WHERE relkind = 'v'), 'materialised_views', (SELECT count(*) FROM relations WHERE relkind = 'm'),
 			'foreign_tables', (SELECT count(*) FROM relations WHERE relkind = 'f'), 'large_objects', (SELECT count(*) FROM pg_largeobject_metadata),
 			'subscriptions', (SELECT coalesce(json_agg(s.subname ORDER BY s.subname), '[]') FROM pg_subscription s WHERE s.subdbid = (SELECT oid FROM pg_database WHERE datname = current_database()))),
 			(SELECT system_identifier::text FROM pg_control_system())`

@@ -110,7 +110,7 @@ func (c *Catalogue) stepWorth(t *Table, f ForeignKey) float64 {
 var (
 	lookupWords = []string{
 		"country", "countries", "currency", "currencies", "category", "categories", "status", "statuses", "state", "states", "type", "types", "kind", "kinds", "role", "roles",
-		"permission", "permissions", "group", "groups", "language", "languages", "locale", "locales", "region", "regions", "tag", "tags", "plan", "plans", "unit", "units", "color", "colors",
+		"permission", "permissions", "group", "groups", "language", "languages", "locale", "locales", "region", "regions", "tag", "tags", "plan", "plans", "unit", "units",
 		"city", "cities", "zone", "zones", "feature", "features", "setting", "settings", "tax", "taxes", "brand", "brands", "product", "products",
 	}
 	tenantWords = []string{

@@ -112,7 +112,7 @@ func (a *assessor) notNullSteps(t *Table, planned *TablePlan) []Step {
 		steps = append(steps, fill)
 	}
 	if have == nil || !have.Valid {
-		validate := newStep(t, validatesNotNull, planned.Key, fmt.Sprintf("see that every row has its %s", planned.Key))
+		validate := newStep(t, validatesNotNull, planned.Key, "see that every row has its "+planned.Key)
 		validate.Online = []string{fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %s", t, quote(check))}
 		steps = append(steps, validate)
 	}
@@ -183,7 +183,7 @@ func (a *assessor) uniqueSteps(t *Table, planned *TablePlan, u Unique) []Step {
 	if a.isNeeded(t, u) {
 		return steps // until the foreign keys that no step mends are gone
 	}
-	swap := newStep(t, swapsUnique, u.Name, fmt.Sprintf("let that index take the place of %s", u.Name))
+	swap := newStep(t, swapsUnique, u.Name, "let that index take the place of "+u.Name)
 	switch u.Kind {
 	case "p", "u":
 		swap.Brief = []string{fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s, ADD CONSTRAINT %[2]s %s USING INDEX %s%s",
@@ -336,7 +336,7 @@ func (a *assessor) dropForeignKey(t *Table, f ForeignKey) Step {
 }
 
 func (a *assessor) ownSequence(t *Table, column Column) Step {
-	step := newStep(t, last, column.Name, fmt.Sprintf("let the sequence belong to %s", column.Name))
+	step := newStep(t, last, column.Name, "let the sequence belong to "+column.Name)
 	step.Brief = []string{fmt.Sprintf("ALTER SEQUENCE %s OWNED BY %s.%s", column.Sequence, t, quote(column.Name))}
 	return step
 }

@@ -56,8 +56,11 @@ func maps(t testing.TB) map[string]*topology.Map {
 	place := must[*topology.Map](t)
 	reference := topology.SetTable(topology.TableSpec{Name: "countries", Kind: topology.Reference})
 	return map[string]*topology.Map{
-		"empty":     three,
-		"one":       place(one.Next(reference)),
+		"empty": three,
+		"one":   place(one.Next(reference)),
+		"alone": place(one.Next(reference, hashed(t, one, "users", "bigint"),
+			topology.SetTable(topology.TableSpec{Name: "orders", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
+			topology.SetTable(topology.TableSpec{Name: "items", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}))),
 		"reference": place(three.Next(reference)),
 		"schemas": place(three.Next(topology.CreateKeyspace(tenants), topology.SetPins("tenants",
 			topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}))),

@@ -125,6 +125,7 @@ func (r *run) clean(ctx context.Context) error {
 		if err := r.deleteRows(ctx, now, leaves); err != nil {
 			return err
 		}
+		r.count(ctx, now)
 	}
 	if err := r.withdraw(ctx, c.turned(), plain(c.to)); err != nil {
 		return err
@@ -133,6 +134,24 @@ func (r *run) clean(ctx context.Context) error {
 		return r.enter(ctx, RolledBack)
 	}
 	return r.enter(ctx, Done)
+}
+
+// count has both servers count their rows anew, so that they plan with what they have. It is nothing to fail for.
+func (r *run) count(ctx context.Context, now *topology.Map) {
+	move := r.state()
+	for _, side := range move.sides() {
+		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+			for _, t := range move.tables(now) {
+				if _, err := conn.Exec(ctx, "VACUUM (ANALYZE, SKIP_LOCKED) "+t.Name().String()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			r.mover.config.Logger.Debug("tables were not analyzed after a move", "move", r.id, "shard", side, "error", err)
+		}
+	}
 }
 
 // cancel takes everything back before the switch.

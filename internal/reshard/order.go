@@ -30,6 +30,14 @@ func (o order) place(p topology.Point) (string, error) {
 	return strings.TrimRight(p[0], "0"), nil
 }
 
+// hash reads a point of the hash space.
+func (o order) hash(p topology.Point) (uint64, error) {
+	if _, err := o.place(p); err != nil || len(p) == 0 {
+		return 0, err
+	}
+	return strconv.ParseUint(p[0], 16, 64)
+}
+
 // within says whether what is between two points is inside of a range.
 func (o order) within(from, to topology.Point, r Range) (bool, error) {
 	var places [4]string

@@ -52,18 +52,13 @@ func Middle(k *topology.Keyspace, of topology.Point) (topology.Point, error) {
 	if hashes == nil {
 		return nil, errors.New("only a shard can tell the middle of a range of keys: name the key to split at")
 	}
-	o := orderOf(k)
+	at, err := orderOf(k).hash(of)
+	if err != nil {
+		return nil, err
+	}
 	for r := range k.Ranges() {
-		from, to, err := o.bounds(r)
-		if err != nil {
-			return nil, err
-		}
-		inside, err := o.within(of, of, Range{From: from, To: to})
-		if err != nil {
-			return nil, err
-		}
-		if inside && !slices.Equal(of, to) {
-			return hashPoint(r.Hash.Lo + (r.Hash.Hi-r.Hash.Lo)/2), nil
+		if r.Hash.Contains(at) {
+			return hashPoint(r.Hash.Lo + (r.Hash.Hi-r.Hash.Lo)/2), nil // the end is 0, and the difference right for it too
 		}
 	}
 	return nil, fmt.Errorf("there is no range at %s", of)

@@ -177,7 +177,7 @@ func pinRows(_ context.Context, s *Schema) ([][]any, error) {
 	var rows [][]any
 	for _, k := range s.config.Map().Keyspaces() {
 		for _, p := range k.Spec().Pins {
-			rows = append(rows, []any{k.Name(), p.Key, p.Shard})
+			rows = append(rows, []any{k.Name(), []string(p.Key), p.Shard})
 		}
 	}
 	return rows, nil

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/rebalance"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+func newRebalance() *cobra.Command {
+	var c connection
+	cmd := &cobra.Command{
+		Use:   "rebalance",
+		Short: "Make shards even: plan moves, look at them, and start them",
+		Long: `'cleave rebalance plan' measures the shards and proposes moves; nothing happens before 'cleave rebalance
+apply ID'. A shard that does not answer neither gives nor gets anything.`,
+		Example: "  cleave rebalance plan\n  cleave rebalance apply 3f2a9c0d11e4b7a8 --wait",
+		Args:    cobra.ArbitraryArgs,
+		RunE:    helpOrUnknown,
+	}
+	c.flags(cmd)
+	cmd.AddCommand(newRebalancePlan(&c), newRebalanceApply(&c))
+	return cmd
+}
+
+func newRebalancePlan(c *connection) *cobra.Command {
+	var request api.PlanRebalance
+	var out output
+	var rules []string
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Propose moves that make shards even",
+		Long: `Propose moves that bring every shard near its share of all bytes, by the shards' weights, with as little
+movement as that takes. Draining shards give all that they have. --rule binds a keyspace to shards with a
+label: 'events=region:eu' sends its ranges to shards that have region=eu, and moves those first that are
+elsewhere.`,
+		Example: `  cleave rebalance plan
+  cleave rebalance plan --keyspace main --split --max-bytes 100000000000
+  cleave rebalance plan --algorithm doubling --format json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := out.check(); err != nil {
+				return err
+			}
+			for _, text := range rules {
+				keyspace, rest, _ := strings.Cut(text, "=")
+				label, value, both := strings.Cut(rest, ":")
+				if !both || keyspace == "" || label == "" {
+					return wrongInputf("--rule %q: write KEYSPACE=LABEL:VALUE", text)
+				}
+				request.Rules = append(request.Rules, api.RebalanceRule{Keyspace: keyspace, Label: label, Value: value})
+			}
+			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
+				return client.PlanRebalance(ctx, request)
+			})
+			if err != nil {
+				return err
+			}
+			return out.write(cmd, func(w io.Writer) error {
+				if out.format == formatJSON {
+					return printJSON(w, plan)
+				}
+				return printPlan(w, plan)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&request.Keyspaces, "keyspace", nil, "only these keyspaces (default: all)")
+	flags.StringVar(&request.Algorithm, "algorithm", "", "how ranges are assigned: "+strings.Join(rebalance.Algorithms(), ", ")+" (default greedy, which moves least)")
+	flags.StringVar(&request.Measure, "measure", "", "what is to be even: bytes, rows or width (default bytes)")
+	flags.Float64Var(&request.Tolerance, "tolerance", 0, "how far a shard may be from its share (default 0.05)")
+	flags.Int64Var(&request.MaxBytes, "max-bytes", 0, "move so many bytes at most")
+	flags.IntVar(&request.MaxMoves, "max-moves", 0, "make so many moves at most")
+	flags.BoolVar(&request.Split, "split", false, "ranges may be divided")
+	flags.StringArrayVar(&rules, "rule", nil, "bind a keyspace to shards with a label, KEYSPACE=LABEL:VALUE")
+	flags.StringSliceVar(&request.Excluded, "exclude", nil, "shards that neither give nor get anything")
+	flags.Int64Var(&request.BytesPerSecond, "rate", 20_000_000, "bytes that a move carries in a second, to estimate the time")
+	out.flags(cmd, formatTable, formatJSON)
+	complete(cmd, "algorithm", rebalance.Algorithms())
+	return cmd
+}
+
+func printPlan(w io.Writer, p api.RebalancePlan) error {
+	for _, warning := range p.Warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+	if len(p.Moves) == 0 {
+		fmt.Fprintf(w, "The shards are even enough: the fullest has %.2f of its share. There is nothing to move.\n", p.SkewBefore)
+		return nil
+	}
+	rows := make([][]any, len(p.Moves))
+	for i, m := range p.Moves {
+		rows[i] = []any{m.Keyspace, m.From, m.To, len(m.Ranges), len(m.Keys), bytesOf(m.Bytes), m.Reason}
+	}
+	if err := printTable(w, []string{"keyspace", "from", "to", "ranges", "keys", "size", "why"}, rows); err != nil {
+		return err
+	}
+	shards := make([][]any, len(p.Shards))
+	for i, s := range p.Shards {
+		shards[i] = []any{s.Name, s.Weight, s.Ranges, s.RangesAfter, bytesOf(s.BytesBefore), bytesOf(s.BytesAfter)}
+	}
+	if err := printTable(w, []string{"shard", "weight", "ranges", "after", "size", "after"}, shards); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "Plan %s: %s in %s, %.1f %% of all. The fullest shard has %.2f of its share, and %.2f afterwards.\n", p.ID, bytesOf(p.Bytes), counted(len(p.Moves), "move"), p.MovementShare*100, p.SkewBefore, p.SkewAfter)
+	if p.EstimatedSeconds > 0 {
+		fmt.Fprintf(w, "It takes about %s.\n", (time.Duration(p.EstimatedSeconds) * time.Second).Round(time.Second))
+	}
+	fmt.Fprintf(w, "'cleave rebalance apply %s' starts it.\n", p.ID)
+	return nil
+}
+
+func newRebalanceApply(c *connection) *cobra.Command {
+	var wait bool
+	cmd := &cobra.Command{
+		Use:     "apply ID",
+		Short:   "Start the moves of a plan",
+		Long:    "Start the moves of a plan, one after the other for each keyspace. If the shard map has changed since it was made, plan again.",
+		Example: "  cleave rebalance apply 3f2a9c0d11e4b7a8 --wait",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return wrongInputf("write '%s ID': 'cleave rebalance plan' makes a plan", cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := ask(cmd, c, "starting the moves", func(ctx context.Context, client *api.Client) (api.MoveList, error) {
+				return client.ApplyRebalance(ctx, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			if err := printStarted(cmd.OutOrStdout(), list, false); err != nil || !wait {
+				return err
+			}
+			return watchMoves(cmd, c, list.Moves)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is, and return when all have ended")
+	return cmd
+}
+
+func newShardDrain(c *connection) *cobra.Command {
+	var wait, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "drain NAME",
+		Short: "Move all that a shard has to the others",
+		Long: `Let a shard get nothing new, and move all that it has to the other shards, each as much as it has room for
+by its weight. Reads and writes go on. When it is empty, 'cleave shard remove' removes it.
+
+Tables that live on one shard alone are not moved: 'cleave table list' shows them.`,
+		Example: "  cleave shard drain eu-1 --wait\n  cleave shard drain eu-1 --dry-run",
+		Args:    needsName("shard", "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !dryRun {
+				draining := topology.Draining
+				if err := updateShard(cmd, c, args[0], api.UpdateShard{State: &draining}); err != nil {
+					return err
+				}
+			}
+			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
+				return client.PlanRebalance(ctx, api.PlanRebalance{Drain: args[0]})
+			})
+			if err != nil {
+				return err
+			}
+			if dryRun || len(plan.Moves) == 0 {
+				return printPlan(cmd.OutOrStdout(), plan)
+			}
+			list, err := ask(cmd, c, "starting the moves", func(ctx context.Context, client *api.Client) (api.MoveList, error) {
+				return client.ApplyRebalance(ctx, plan.ID)
+			})
+			if err != nil {
+				return err
+			}
+			if err := printStarted(cmd.OutOrStdout(), list, false); err != nil || !wait {
+				return err
+			}
+			return watchMoves(cmd, c, list.Moves)
+		},
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is, and return when all have ended")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would move")
+	return cmd
+}

@@ -1,0 +1,232 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/rebalance"
+	"github.com/cleavedb/cleave/internal/reshard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// planKind is what plans are among the jobs: nobody works on them, they are kept until they are applied.
+const planKind = "rebalance"
+
+// PlanRebalance measures the shards and plans moves that make them even. The plan is kept, and nothing happens before it is applied. Shards that do not answer neither give nor get anything.
+func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) (api.RebalancePlan, error) {
+	m, err := c.Map(ctx)
+	if err != nil {
+		return api.RebalancePlan{}, err
+	}
+	sizes, silent := c.measure(ctx, m)
+	options := rebalance.Options{
+		Algorithm: request.Algorithm, Measure: rebalance.Measure(request.Measure), Tolerance: request.Tolerance, Keyspaces: request.Keyspaces, MaxBytes: request.MaxBytes, MaxMoves: request.MaxMoves,
+		Split: request.Split, Excluded: append(request.Excluded, silent...), BytesPerSecond: request.BytesPerSecond,
+	}
+	for _, r := range request.Rules {
+		options.Rules = append(options.Rules, rebalance.Rule{Keyspace: r.Keyspace, From: r.From, To: r.To, Key: r.Key, Label: r.Label, Value: r.Value})
+	}
+	var plan *rebalance.Plan
+	if request.Drain != "" {
+		plan, err = rebalance.Drain(m, request.Drain, sizes, options)
+	} else {
+		plan, err = rebalance.Balance(m, sizes, options)
+	}
+	if err != nil {
+		return api.RebalancePlan{}, invalidUnlessTyped(err)
+	}
+	described := describePlan(plan)
+	for _, name := range silent {
+		described.Warnings = append(described.Warnings, fmt.Sprintf("shard %s does not answer: it neither gives nor gets anything", name))
+	}
+	return described, c.keepPlan(ctx, described)
+}
+
+// keepPlan stores a plan under its ID. The same plan may be there already.
+func (c *Cluster) keepPlan(ctx context.Context, plan api.RebalancePlan) error {
+	body, err := json.Marshal(plan)
+	if err != nil {
+		return err
+	}
+	_, err = c.config.Store.AskJob(ctx, store.Job{ID: "plan-" + plan.ID, Kind: planKind, State: "planned", Body: body})
+	if errors.Is(err, store.ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// tableSizesQuery tells the size of each table, partitions included, and about how many rows it has.
+const tableSizesQuery = `
+	SELECT t.name, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
+	FROM unnest($1::text[]) AS t (name) LEFT JOIN LATERAL pg_partition_tree(to_regclass(t.name)) AS p ON true JOIN pg_class c ON c.oid = coalesce(p.relid, to_regclass(t.name)) WHERE c.relkind = 'r' GROUP BY 1`
+
+// measured is what a shard has of a table.
+type measured struct {
+	table string
+	rebalance.Size
+}
+
+// measure asks every shard how much it has of each keyspace, and returns those that did not answer.
+func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance.Sizes, silent []string) {
+	var names []string
+	for _, t := range m.Tables() {
+		if t.Kind() == topology.Sharded {
+			names = append(names, t.Name().String())
+		}
+	}
+	var lock sync.Mutex
+	byShard := map[string][]measured{}
+	for _, look := range each(specsOf(m), func(spec topology.ShardSpec) inspected {
+		return inspected{err: c.connected(ctx, spec, func(ctx context.Context, s session) error {
+			rows, err := s.Query(ctx, tableSizesQuery, names)
+			if err != nil {
+				return err
+			}
+			found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (one measured, err error) {
+				return one, row.Scan(&one.table, &one.Bytes, &one.Rows)
+			})
+			lock.Lock()
+			defer lock.Unlock()
+			byShard[spec.Name] = found
+			return err
+		})}
+	}) {
+		if look.err != nil {
+			silent = append(silent, look.spec.Name)
+			delete(byShard, look.spec.Name)
+		}
+	}
+	withoutAir(byShard)
+	return sizesIn(m, byShard), silent
+}
+
+// leastRows is how many rows a table must have for their size to say something.
+const leastRows = 1000
+
+// withoutAir takes the space that deleted rows have left out of the sizes: rows that have moved away leave tables as large as they were. A row is taken to be as large as it is where rows take least.
+func withoutAir(byShard map[string][]measured) {
+	least := map[string]float64{}
+	for _, tables := range byShard {
+		for _, t := range tables {
+			if perRow := float64(t.Bytes) / float64(max(t.Rows, 1)); t.Rows >= leastRows && (least[t.table] == 0 || perRow < least[t.table]) {
+				least[t.table] = perRow
+			}
+		}
+	}
+	for _, tables := range byShard {
+		for i, t := range tables {
+			if least[t.table] > 0 {
+				tables[i].Bytes = min(t.Bytes, int64(least[t.table]*float64(t.Rows)))
+			}
+		}
+	}
+}
+
+// sizesIn sums up what shards have of the keyspaces in which they own something.
+func sizesIn(m *topology.Map, byShard map[string][]measured) (sizes rebalance.Sizes) {
+	for _, k := range m.Keyspaces() {
+		one := rebalance.KeyspaceSizes{Keyspace: k.Name()}
+		for _, share := range api.DescribeKeyspace(k, false).Shares {
+			tables, known := byShard[share.Shard]
+			if !known {
+				continue
+			}
+			total := rebalance.ShardSize{Shard: share.Shard}
+			for _, t := range tables {
+				name, err := topology.ParseTableName(t.table)
+				if err != nil {
+					continue
+				}
+				if declared := m.Table(name.Schema, name.Name); declared != nil && declared.Kind() == topology.Sharded && declared.Keyspace().Name() == k.Name() {
+					total.Bytes += t.Bytes
+					total.Rows += t.Rows
+				}
+			}
+			one.Shards = append(one.Shards, total)
+		}
+		sizes = append(sizes, one)
+	}
+	return sizes
+}
+
+func describePlan(p *rebalance.Plan) api.RebalancePlan {
+	d := api.RebalancePlan{
+		ID: p.ID, MapVersion: p.MapVersion, Algorithm: p.Algorithm, Measure: string(p.Measure), Bytes: p.Bytes, Rows: p.Rows, TotalBytes: p.TotalBytes, MovementShare: p.MovementShare,
+		SkewBefore: p.SkewBefore, SkewAfter: p.SkewAfter, EstimatedSeconds: p.EstimatedSeconds,
+		Splits: []api.RebalanceSplit{}, Moves: []api.RebalanceMove{}, Shards: []api.RebalanceShard{}, Warnings: append([]string{}, p.Warnings...),
+	}
+	for _, s := range p.Splits {
+		d.Splits = append(d.Splits, api.RebalanceSplit{Keyspace: s.Keyspace, At: s.At})
+	}
+	for _, m := range p.Moves {
+		move := api.RebalanceMove{Keyspace: m.Keyspace, From: m.Source, To: m.Target, Bytes: m.Bytes, Rows: m.Rows, Reason: string(m.Reason), Ranges: []api.MoveRange{}, Keys: [][]string{}}
+		for _, r := range m.Ranges {
+			move.Ranges = append(move.Ranges, api.MoveRange{From: r.From, To: r.To})
+		}
+		for _, key := range m.Pins {
+			move.Keys = append(move.Keys, key)
+		}
+		d.Moves = append(d.Moves, move)
+	}
+	for _, s := range p.Shards {
+		d.Shards = append(d.Shards, api.RebalanceShard{
+			Name: s.Shard, Weight: s.Weight, BytesBefore: s.Before.Bytes, BytesAfter: s.After.Bytes, Ranges: s.Before.Ranges, RangesAfter: s.After.Ranges, TakesPart: s.TakesPart,
+		})
+	}
+	return d
+}
+
+// ApplyRebalance asks for the moves of a plan, if the map is still the one that it was made for.
+func (c *Cluster) ApplyRebalance(ctx context.Context, id string) (api.MoveList, error) {
+	job, err := c.config.Store.Job(ctx, "plan-"+id)
+	if errors.Is(err, store.ErrNoJob) || err == nil && job.Kind != planKind {
+		return api.MoveList{}, &topology.NotFoundError{Kind: "plan", Name: id}
+	}
+	if err != nil {
+		return api.MoveList{}, err
+	}
+	var plan api.RebalancePlan
+	if err := json.Unmarshal(job.Body, &plan); err != nil {
+		return api.MoveList{}, fmt.Errorf("read plan %s: %w", id, err)
+	}
+	m, err := c.Map(ctx)
+	if err != nil {
+		return api.MoveList{}, err
+	}
+	if m.Version() != plan.MapVersion {
+		return api.MoveList{}, &InvalidError{
+			Message: fmt.Sprintf("plan %s was made for map version %d, and version %d is in force", id, plan.MapVersion, m.Version()), Hint: "Plan again: cleave rebalance plan.",
+		}
+	}
+	var moves []*reshard.Move
+	for _, planned := range plan.Moves {
+		move := &reshard.Move{Keyspace: planned.Keyspace, Source: planned.From, Target: planned.To, Why: "plan " + id}
+		for _, r := range planned.Ranges {
+			move.Ranges = append(move.Ranges, reshard.Range{From: r.From, To: r.To})
+		}
+		move.Ranges = reshard.Join(move.Ranges)
+		for _, key := range planned.Keys {
+			move.Pins = append(move.Pins, key)
+		}
+		if err := move.Check(m); err != nil && !reshard.OnlyMap(err) {
+			return api.MoveList{}, invalidMove(move, err)
+		}
+		moves = append(moves, move)
+	}
+	list := api.MoveList{Moves: []api.Move{}}
+	for _, move := range moves {
+		if err := reshard.Ask(ctx, c.config.Store, move); err != nil {
+			return list, err
+		}
+		list.Moves = append(list.Moves, describeMove(move))
+	}
+	c.mover.Poke()
+	return list, nil
+}
