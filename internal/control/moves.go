@@ -84,7 +84,7 @@ func movesFor(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
 		if request.Keyspace != "" && m.Keyspace(request.Keyspace) == nil {
 			return nil, &topology.NotFoundError{Kind: "keyspace", Name: request.Keyspace}
 		}
-		return nil, &InvalidError{Message: fmt.Sprintf("there is nothing to move to shard %s", request.To)}
+		return nil, &InvalidError{Message: "there is nothing to move to shard " + request.To}
 	}
 	return moves, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
-	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -163,7 +162,7 @@ func (r *run) onlyTheMap(ctx context.Context) error {
 	return r.enter(ctx, Done)
 }
 
-// finding is a reason why rows of a table cannot be moved.
+// findingsQuery finds reasons why rows of a table cannot be moved.
 const findingsQuery = `
 	SELECT t.name, CASE
 		WHEN c.relpersistence <> 'p' THEN 'it is unlogged: nothing tells of its changes'
@@ -212,18 +211,16 @@ func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []*top
 // checkSettings says what the server's settings or the role's rights do not allow.
 func checkSettings(ctx context.Context, conn *pgx.Conn, isSource bool) ([]string, error) {
 	var level string
-	var slots, used, senders, sending, large int
-	var superuser, mayReplicate, maySubscribe, synchronous bool
+	var slots, used, senders, sending int
+	var mayReplicate, maySubscribe bool
 	err := conn.QueryRow(ctx, `
 		SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots), current_setting('max_wal_senders')::int,
-			(SELECT count(*) FROM pg_stat_replication), r.rolsuper, r.rolreplication OR r.rolsuper,
-			r.rolsuper OR EXISTS (SELECT FROM pg_roles p WHERE p.rolname = 'pg_create_subscription' AND pg_has_role(r.oid, p.oid, 'MEMBER')),
-			(SELECT count(*) FROM pg_largeobject_metadata), current_setting('synchronous_standby_names') <> ''
-		FROM pg_roles r WHERE r.rolname = current_user`).Scan(&level, &slots, &used, &senders, &sending, &superuser, &mayReplicate, &maySubscribe, &large, &synchronous)
+			(SELECT count(*) FROM pg_stat_replication), r.rolreplication OR r.rolsuper,
+			r.rolsuper OR EXISTS (SELECT FROM pg_roles p WHERE p.rolname = 'pg_create_subscription' AND pg_has_role(r.oid, p.oid, 'MEMBER'))
+		FROM pg_roles r WHERE r.rolname = current_user`).Scan(&level, &slots, &used, &senders, &sending, &mayReplicate, &maySubscribe)
 	if err != nil {
 		return nil, err
 	}
-	_, _ = large, synchronous
 	var problems []string
 	switch {
 	case level != "logical":
@@ -246,13 +243,4 @@ func checkSettings(ctx context.Context, conn *pgx.Conn, isSource bool) ([]string
 func isUndefined(err error) bool {
 	code := codeOf(err)
 	return code == pgerr.UndefinedTable || code == pgerr.UndefinedObject
-}
-
-// quotedNames are names for SQL.
-func quotedNames(names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = sqltext.QuoteIdentifier(name)
-	}
-	return strings.Join(quoted, ", ")
 }

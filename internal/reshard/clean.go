@@ -149,7 +149,7 @@ func (r *run) count(ctx context.Context, now *topology.Map) {
 			return nil
 		})
 		if err != nil {
-			r.mover.config.Logger.Debug("tables were not analyzed after a move", "move", r.id, "shard", side, "error", err)
+			r.mover.config.Logger.Debug("the rows of tables were not counted anew after a move", "move", r.id, "shard", side, "error", err)
 		}
 	}
 }

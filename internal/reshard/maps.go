@@ -76,15 +76,42 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 			note(r.Shard, r.Copies, r.Held)
 		}
 	}
+	pins := 0
 	for _, p := range spec.Pins {
 		if m.hasPin(p.Key) {
+			pins++
 			note(p.Shard, p.Copies, p.Held)
 		}
 	}
-	if len(found) != 1 {
-		return mark{}, false, nil
+	divided, err := m.isDivided(o, spec.Ranges)
+	if err != nil || !divided || pins != len(m.Pins) || len(found) != 1 {
+		return mark{}, false, err
 	}
 	return found[0], true, nil
+}
+
+// isDivided says whether ranges begin and end where those of the move do.
+func (m *Move) isDivided(o order, ranges []topology.RangeSpec) (bool, error) {
+	begins := map[string]bool{}
+	for _, r := range ranges {
+		place, err := o.place(r.From)
+		if err != nil {
+			return false, err
+		}
+		begins[place] = true
+	}
+	for _, r := range m.Ranges {
+		for _, p := range []topology.Point{r.From, r.To} { // the beginning is one, and the end too
+			place, err := o.place(p)
+			if err != nil {
+				return false, err
+			}
+			if !begins[place] {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 // publish has the map say something of what moves, if it says one of what is expected, and asks routers for that version on some shards. A map that says it already is returned as it is.

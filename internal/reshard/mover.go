@@ -13,7 +13,6 @@ import (
 
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
-	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // Config says what a [Mover] works with.
@@ -259,12 +258,3 @@ type stopped struct{ reason string }
 func (e *stopped) Error() string { return e.reason }
 
 func stop(format string, arguments ...any) error { return &stopped{fmt.Sprintf(format, arguments...)} }
-
-// tableNames prints names of tables.
-func tableNames(tables []topology.TableName) string {
-	names := make([]string, len(tables))
-	for i, t := range tables {
-		names[i] = t.String()
-	}
-	return strings.Join(names, ", ")
-}

@@ -1,0 +1,164 @@
+package reshard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// world is a map with two shards: main is by hash, in four ranges dealt in turn, and days by range.
+func world(t *testing.T) *topology.Map {
+	t.Helper()
+	m, err := topology.New("00000000-0000-4000-8000-000000000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	main := topology.NewKeyspaceSpec("main", topology.ByHash, 7, "bigint")
+	main.Ranges = []topology.RangeSpec{{Shard: "a"}, {From: topology.Point{"4000000000000000"}, Shard: "b"}, {From: topology.Point{"8000000000000000"}, Shard: "a"}, {From: topology.Point{"c000000000000000"}, Shard: "a"}}
+	days := topology.NewKeyspaceSpec("days", topology.ByRange, 0, "date")
+	days.Ranges = []topology.RangeSpec{{Shard: "a"}, {From: topology.Point{"2026-01-01"}, Shard: "b"}}
+	changes := []topology.Change{
+		topology.AddShard(topology.ShardSpec{Name: "a", Primary: topology.InstanceSpec{Address: "localhost:1"}}), topology.AddShard(topology.ShardSpec{Name: "b", Primary: topology.InstanceSpec{Address: "localhost:2"}}),
+		topology.CreateKeyspace(main), topology.CreateKeyspace(days),
+		topology.SetTable(topology.TableSpec{Name: "public.t", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}),
+	}
+	if m, err = m.Next(changes...); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func describe(ranges []topology.RangeSpec) string {
+	parts := make([]string, len(ranges))
+	for i, r := range ranges {
+		parts[i] = fmt.Sprintf("%s:%s", strings.Join(r.From, ","), r.Shard)
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestRangesAreSplitAndMerged(t *testing.T) {
+	k := world(t).Keyspace("main")
+	split, err := SplitAt(k, []topology.Point{{"2000000000000000"}, {"f000000000000000"}})
+	if got := describe(split); err != nil || got != ":a 2000000000000000:a 4000000000000000:b 8000000000000000:a c000000000000000:a f000000000000000:a" {
+		t.Errorf("split: %s, %v", got, err)
+	}
+	if _, err := SplitAt(k, []topology.Point{{"4000000000000000"}}); err == nil {
+		t.Error("a range was split where it begins")
+	}
+	if _, err := SplitAt(k, []topology.Point{{"4"}}); err == nil {
+		t.Error("a range was split at no point of the hash space")
+	}
+	merged, fewer, err := Merge(k, Range{})
+	if got := describe(merged); err != nil || fewer != 1 || got != ":a 4000000000000000:b 8000000000000000:a" {
+		t.Errorf("merged: %s, %d fewer, %v", got, fewer, err)
+	}
+	if _, fewer, err := Merge(k, Range{To: topology.Point{"c000000000000000"}}); err != nil || fewer != 0 {
+		t.Errorf("what lies across the end was merged: %d fewer, %v", fewer, err)
+	}
+	for of, want := range map[string]string{"": "2000000000000000", "4000000000000000": "6000000000000000", "ffffffffffffffff": "e000000000000000"} {
+		var point topology.Point
+		if of != "" {
+			point = topology.Point{of}
+		}
+		if middle, err := Middle(k, point); err != nil || middle[0] != want {
+			t.Errorf("the middle of what has %q is %v, %v", of, middle, err)
+		}
+	}
+	around, err := AroundKey(k, topology.Point{"17"})
+	if err != nil || len(around) != 2 || around[0][0] >= around[1][0] {
+		t.Errorf("around a key: %v, %v", around, err)
+	}
+	if days := world(t).Keyspace("days"); days != nil {
+		split, err := SplitAt(days, []topology.Point{{"2026-07-01"}})
+		if got := describe(split); err != nil || got != ":a 2026-01-01:b 2026-07-01:b" {
+			t.Errorf("split by range: %s, %v", got, err)
+		}
+	}
+}
+
+func TestPartsOfRangesAreFound(t *testing.T) {
+	k := world(t).Keyspace("main")
+	parts, err := Intersect(k, []api.MoveRange{{From: []string{"2000000000000000"}, To: []string{"9000000000000000"}}})
+	if got := describe(parts); err != nil || got != "2000000000000000:a 4000000000000000:b 8000000000000000:a" {
+		t.Errorf("%s, %v", got, err)
+	}
+	joined := Join([]Range{{To: topology.Point{"1"}}, {From: topology.Point{"1"}, To: topology.Point{"2"}}, {From: topology.Point{"3"}}})
+	if len(joined) != 2 || !slices.Equal(joined[0].To, topology.Point{"2"}) {
+		t.Errorf("joined: %v", joined)
+	}
+}
+
+// TestTheMapSaysHowFarAMoveIs: every mark can be written and is read again, and nothing else of the map changes.
+func TestTheMapSaysHowFarAMoveIs(t *testing.T) {
+	m := world(t)
+	move := &Move{ID: "x", Keyspace: "main", Source: "a", Target: "b", Ranges: []Range{{From: topology.Point{"2000000000000000"}, To: topology.Point{"4000000000000000"}}}, Pins: []topology.Point{{"17"}}}
+	pinned, err := m.Next(topology.SetPins("main", topology.PinSpec{Key: topology.Point{"17"}, Shard: "a"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := move.Check(pinned); err != nil {
+		t.Fatal(err)
+	}
+	if _, alike, err := move.marked(pinned); alike || err != nil {
+		t.Errorf("a range that is larger than the move is taken for it: %v", err)
+	}
+	forth := move.course()
+	now := pinned
+	for _, next := range []mark{plain("a"), forth.announced(), forth.holding(), forth.closed(), forth.turned(), plain("b")} {
+		changes, err := move.changes(now, next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now, err = now.Next(changes...); err != nil {
+			t.Fatal(err)
+		}
+		if is, alike, err := move.marked(now); err != nil || !alike || is != next {
+			t.Errorf("%+v is read as %+v, %v, %v", next, is, alike, err)
+		}
+		if k := now.Keyspace("main"); k.Holds() != next.held || k.IsMoving() != (next.copyOn != "") {
+			t.Errorf("%+v: holds %v, moves %v", next, k.Holds(), k.IsMoving())
+		}
+		for _, r := range now.Keyspace("main").Spec().Ranges[2:] {
+			if len(r.Copies) > 0 || r.Held {
+				t.Errorf("%+v: another range is marked too: %+v", next, r)
+			}
+		}
+	}
+	for name, wrong := range map[string]Move{
+		"to where it is":        {Keyspace: "main", Source: "a", Target: "a", Ranges: move.Ranges},
+		"of another shard":      {Keyspace: "main", Source: "b", Target: "a", Ranges: move.Ranges},
+		"of nothing":            {Keyspace: "main", Source: "a", Target: "b"},
+		"of an unknown one":     {Keyspace: "none", Source: "a", Target: "b", Ranges: move.Ranges},
+		"of two shards' ranges": {Keyspace: "main", Source: "a", Target: "b", Ranges: []Range{{}}},
+	} {
+		if err := wrong.Check(m); err == nil {
+			t.Errorf("a move %s is not refused", name)
+		}
+	}
+}
+
+func TestWishesAreGrantedInTheirTime(t *testing.T) {
+	for _, c := range []struct {
+		phase Phase
+		wish  Wish
+		want  func(*Move) bool
+	}{
+		{Copying, Pause, func(m *Move) bool { return m.Paused }},
+		{Copying, Cancel, func(m *Move) bool { return m.Phase == Cancelling }},
+		{Switching, Cancel, func(m *Move) bool { return m.Phase == Switching && m.Error != "" }},
+		{Switched, RollBack, func(m *Move) bool { return m.Phase == RollingBack && m.RollsBack }},
+		{Cleaning, RollBack, func(m *Move) bool { return m.Phase == Cleaning && m.Error != "" }},
+		{Switched, Finish, func(m *Move) bool { return m.FinishNow }},
+		{Ready, Switch, func(m *Move) bool { return m.SwitchNow }},
+		{Verifying, Resume, func(m *Move) bool { return m.Stopped == "" && !m.Paused }},
+	} {
+		m := &Move{Phase: c.phase, WayBack: true, Stopped: "something"}
+		if m.grant(c.wish); !c.want(m) {
+			t.Errorf("%s in phase %q: %+v", c.wish, c.phase, m)
+		}
+	}
+}

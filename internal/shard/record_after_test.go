@@ -1,0 +1,122 @@
+package shard
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// TestRecordAfter writes what has changed since the last record, and comes to the same as a whole record; also if the shard has recorded something else.
+func TestRecordAfter(t *testing.T) {
+	c := newCluster(t, 2)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
+	c.everywhere(t, "CREATE TABLE users (id bigint PRIMARY KEY, name text)")
+	c.declare(t, "users", map[string][]string{"public.users": {"id"}})
+	goes := strconv.FormatInt(keyIn(false, 1), 10)
+	c.change(t, movingHalf(topology.RangeSpec{Shard: "s1", Copies: copyOn("s2", topology.Incoming)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s1", Copies: copyOn("s2", topology.Incoming)}))
+	c.record(t)
+	c.ownedViews(t, "users")
+	before := Prepare(c.m)
+	c.change(t, movingHalf(topology.RangeSpec{Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)}))
+	now := Prepare(c.m)
+	for i, conn := range c.conns {
+		if script, err := now.after(shardName(i), before); err != nil || script == "" {
+			t.Errorf("there is nothing to write at once: %v", err)
+		}
+		if err := now.RecordAfter(t.Context(), conn, shardName(i), before); err != nil {
+			t.Fatal(err)
+		}
+		if mended, err := now.Mend(t.Context(), conn, shardName(i)); err != nil || mended > 0 {
+			t.Errorf("%d guards of %s were not as they should be, %v", mended, shardName(i), err)
+		}
+	}
+	for i, r := range c.read(t) {
+		if findings := now.Verify(shardName(i), r); len(findings) > 0 {
+			t.Errorf("%s: %+v", shardName(i), findings)
+		}
+	}
+	again := c.read(t)
+	c.record(t) // finds nothing to write
+	if diff := cmp.Diff(again, c.read(t), cmp.AllowUnexported(Keyspace{})); diff != "" {
+		t.Errorf("a whole record is another one:\n%s", diff)
+	}
+	c.change(t, movingHalf(topology.RangeSpec{Shard: "s2", Copies: copyOn("s1", topology.Leaving)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s2", Copies: copyOn("s1", topology.Leaving)}))
+	later := Prepare(c.m)
+	if err := later.RecordAfter(t.Context(), c.conns[0], "s1", before); err != nil { // it has recorded a later map than that
+		t.Fatal(err)
+	}
+	if findings := later.Verify("s1", c.read(t)[0]); len(findings) > 0 {
+		t.Errorf("%+v", findings)
+	}
+}
+
+// TestGuardsAreWatchfulInTime: they are put up and taken down table by table, and no record does either.
+func TestGuardsAreWatchfulInTime(t *testing.T) {
+	c := newCluster(t, 2)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
+	c.everywhere(t, "CREATE TABLE users (id bigint PRIMARY KEY, name text)")
+	c.declare(t, "users", map[string][]string{"public.users": {"id"}})
+	c.record(t)
+	users := topology.TableName{Schema: "public", Name: "users"}
+	watched := func() bool {
+		return one[bool](t, c.conns[0], "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname = $1)", deleteGuard)
+	}
+	if err := Prepare(c.m).Watch(t.Context(), c.conns[0], "s1", users); err != nil {
+		t.Fatal(err)
+	}
+	if !watched() {
+		t.Error("the guard is not watchful")
+	}
+	c.change(t, topology.UpdateShard("s2", func(spec *topology.ShardSpec) { spec.Weight = 2 }))
+	c.record(t)
+	if mended, err := Prepare(c.m).Mend(t.Context(), c.conns[0], "s1"); err != nil || mended > 0 {
+		t.Errorf("%d guards were mended, %v", mended, err)
+	}
+	if findings, err := Prepare(c.m).CheckGuards(t.Context(), c.conns[0], "s1"); err != nil || len(findings) > 0 {
+		t.Errorf("%+v, %v", findings, err)
+	}
+	if !watched() {
+		t.Error("a record has taken the guard down")
+	}
+	if err := Prepare(c.m).Relax(t.Context(), c.conns[0], "s1", users); err != nil {
+		t.Fatal(err)
+	}
+	if watched() {
+		t.Error("the guard is watchful still")
+	}
+}
+
+// TestSelections say which rows have keys of a set, in the same words everywhere.
+func TestSelections(t *testing.T) {
+	c := newCluster(t, 1)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
+	in, out := keyIn(true, 1), keyIn(true, 1000)
+	pinned := keyIn(false, 1)
+	c.change(t, topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s1"}, {From: hashAt("8"), Shard: "s1"}}, topology.Assignment{}),
+		topology.SetPins("users", topology.PinSpec{Key: topology.Point{strconv.FormatInt(out, 10)}, Shard: "s1"}, topology.PinSpec{Key: topology.Point{strconv.FormatInt(pinned, 10)}, Shard: "s1"}))
+	k := c.m.Keyspace("users")
+	s, err := Select(k, func(r topology.Range) bool { return r.Hash.Lo == 1<<63 }, func(p topology.Pin) bool {
+		key, err := k.Texts(p.Encoded)
+		return err == nil && key[0] == strconv.FormatInt(pinned, 10)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	where, err := s.Condition([]string{"k"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[int64]bool{in: true, out: false, pinned: true, keyIn(false, 5000): false, keyIn(true, 5000): true} {
+		if got := one[bool](t, c.conns[0], "SELECT "+where+" FROM (VALUES ($1::bigint)) AS t (k)", key); got != want {
+			t.Errorf("key %d: %v", key, got)
+		}
+	}
+	execute(t, c.conns[0], "CREATE TABLE public.filtered (k bigint PRIMARY KEY)")
+	execute(t, c.conns[0], "CREATE PUBLICATION filtered FOR TABLE public.filtered WHERE ("+where+")")
+	if s.IsEmpty() {
+		t.Error("it has keys")
+	}
+}

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// TestMovesKeepTables: while one is under way nobody holds its tables, rolls anything out to them or moves them.
+func TestMovesKeepTables(t *testing.T) {
+	t.Parallel()
+	s := living(t, startMember(t), "router")
+	ctx := t.Context()
+	moving := topology.Moving{ID: "m1", Keyspace: "main", Tables: []topology.TableName{{Schema: "public", Name: "a"}, {Schema: "public", Name: "Odd name"}}}
+	first, err := s.BeginMove(ctx, moving)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := s.Schema(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, stored); diff != "" {
+		t.Errorf("written (-) and read (+) differ:\n%s", diff)
+	}
+	if again, err := s.BeginMove(ctx, moving); err != nil || again.Epoch != first.Epoch {
+		t.Errorf("the same move again: epoch %d, %v", again.Epoch, err)
+	}
+	var inTheWay *MovingError
+	if _, err := s.BeginMove(ctx, topology.Moving{ID: "m2", Keyspace: "main", Tables: moving.Tables[:1]}); !errors.As(err, &inTheWay) || inTheWay.Move.ID != "m1" {
+		t.Errorf("another move: %v", err)
+	}
+	if _, err := s.Hold(ctx, holdOf("h", "router", "a")); !errors.As(err, &inTheWay) {
+		t.Errorf("a hold: %v", err)
+	}
+	if _, err := s.BeginRollout(ctx, rolloutOf("r", "a")); !errors.As(err, &inTheWay) {
+		t.Errorf("a roll-out: %v", err)
+	}
+	if _, err := s.Hold(ctx, holdOf("h", "router", "b")); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.BeginMove(ctx, topology.Moving{ID: "m3", Keyspace: "other", Tables: []topology.TableName{{Schema: "public", Name: "b"}}}); !errors.Is(err, ErrHeld) {
+		t.Errorf("a move of what is held: %v", err)
+	}
+	for range 2 { // one that has ended can be ended again
+		if state, err := s.EndMove(ctx, "m1"); err != nil || len(state.Moves) != 0 {
+			t.Errorf("ended: %+v, %v", state.Moves, err)
+		}
+	}
+	if _, err := s.Hold(ctx, holdOf("h2", "router", "a")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWishesForJobs: anybody asks for a job and says what should become of it, and the leader alone changes it.
+func TestWishesForJobs(t *testing.T) {
+	t.Parallel()
+	s := living(t, startMember(t), "router")
+	ctx := t.Context()
+	job := Job{ID: "j", Kind: "move", State: "asked", Body: json.RawMessage(`{"a":1}`)}
+	asked, err := s.AskJob(ctx, job)
+	if err != nil || asked.Revision == 0 {
+		t.Fatalf("%+v, %v", asked, err)
+	}
+	if _, err := s.AskJob(ctx, job); !errors.Is(err, ErrExists) {
+		t.Errorf("asked twice: %v", err)
+	}
+	if err := s.Wish(ctx, "none", "cancel"); !errors.Is(err, ErrNoJob) {
+		t.Errorf("a wish for nothing: %v", err)
+	}
+	for _, wish := range []string{"pause", "cancel"} {
+		if err := s.Wish(ctx, "j", wish); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wish, revision, err := s.Wished(ctx, "j")
+	if err != nil || wish != "cancel" {
+		t.Errorf("wished %q, %v", wish, err)
+	}
+	if err := s.ForgetWish(ctx, "j", revision-1); err != nil {
+		t.Error(err)
+	}
+	if wish, _, _ := s.Wished(ctx, "j"); wish != "cancel" {
+		t.Error("a wish that nobody heard was forgotten")
+	}
+	if err := s.ForgetWish(ctx, "j", revision); err != nil {
+		t.Error(err)
+	}
+	if wish, _, _ := s.Wished(ctx, "j"); wish != "" {
+		t.Errorf("%q is still wished", wish)
+	}
+	leader, err := s.Campaign(ctx, "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked.State = "begun"
+	if _, err := leader.UpdateJob(ctx, asked); err != nil {
+		t.Error(err)
+	}
+	if err := leader.Resign(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leader.UpdateMap(ctx, func(m *topology.Map) (*topology.Map, error) { return m.Next() }); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("who does not lead changed the map: %v", err)
+	}
+}
