@@ -26,6 +26,8 @@ var anyTables = &planned{plan: &plan.Plan{}}
 type usedTables struct {
 	mu     sync.Mutex
 	tables []plan.RelationName
+	// keyspaces are those by whose owners its statements went.
+	keyspaces []string
 }
 
 func (u *usedTables) add(tables []plan.RelationName) {
@@ -88,6 +90,7 @@ func (s *session) quiet() {
 	s.giveUp()
 	switch {
 	case s.backend == nil && !s.isSpread():
+		s.used.forgetKeyspaces()
 	case s.hasFailed():
 		s.used.forget() // a server that has failed has given up its locks
 	default:
@@ -108,6 +111,7 @@ func (s *session) keepUsed() {
 // forgetUsed says that the transaction has ended, and with it its locks.
 func (s *session) forgetUsed() {
 	s.used.forget()
+	s.used.forgetKeyspaces()
 	clear(s.unitPlans)
 	s.unitPlans = s.unitPlans[:0]
 }

@@ -143,6 +143,7 @@ type session struct {
 	// are the plans of the unit. holds are the tables that it keeps others off.
 	using     atomic.Pointer[planned]
 	version   atomic.Uint64 // of the map that it goes by, said after what it uses
+	wants     []string      // the keyspaces that a statement uses, for as long as it is routed
 	used      usedTables
 	unitPlans []*planned
 	holds     []tableHold

@@ -27,17 +27,26 @@ func (s *session) noteVersion() {
 	}
 }
 
-// takeMap has the transaction go by the newest map, if it may; a statement that needs that and cannot have it is refused.
+// takeMap has the transaction go by the newest map, if it may, and notes what a statement is about to use of it; one that needs the newest map and cannot have it is refused.
 func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 	switch {
 	case s.tx.view == nil:
 		s.goBy(s.view) // what it was planned with
-		return nil
 	case s.tx.view.m == s.view.m || s.tx.view.m.Version() >= s.view.m.Version():
-		return nil
+	default:
+		if refused := s.takeNewer(s.wantedKeyspaces(st)); refused != nil {
+			return refused
+		}
 	}
-	used, wants := s.usedKeyspaces(), s.wantedKeyspaces(st)
-	older, newer := s.tx.view.m, s.view.m
+	if s.tx.view.m.HasSharded() {
+		s.used.addKeyspaces(s.wantedKeyspaces(st))
+	}
+	return nil
+}
+
+// takeNewer goes by a newer map than the transaction did so far, if it has used nothing that changes.
+func (s *session) takeNewer(wants []string) *pgerr.Error {
+	used, older, newer := s.used.keyspaces, s.tx.view.m, s.view.m
 	if s.tx.view.tables == s.view.tables && !slices.ContainsFunc(used, func(name string) bool { return staysWith(older.Keyspace(name), newer.Keyspace(name)) }) {
 		if s.tx.since == nil && (s.backend != nil || s.isSpread()) {
 			s.tx.since = older
@@ -85,24 +94,17 @@ func errMoved(keyspace string) *pgerr.Error {
 		WithDetail("The transaction has not used the keyspace before, and what it has seen so far is older than the move.").WithHint("Begin it again.")
 }
 
-// usedKeyspaces are those that the transaction has used before the statement at hand.
-func (s *session) usedKeyspaces() []string {
-	m := s.tx.view.m
-	used := addKeyspaces(nil, m, s.used.tables)
-	if len(s.ops) > 0 && len(s.unitPlans) > 0 {
-		for _, p := range s.unitPlans[:len(s.unitPlans)-1] {
-			used = p.addKeyspaces(used, m)
-		}
-	}
-	return used
-}
-
 // wantedKeyspaces are those that a statement uses.
 func (s *session) wantedKeyspaces(st *plan.Statement) []string {
-	wants := addKeyspaces(nil, s.view.m, st.Uses)
-	if run := s.whatRuns(st); run != st {
-		wants = append(wants, addKeyspaces(nil, s.view.m, run.Uses)...)
+	m := s.view.m
+	if s.tx.view != nil && s.tx.view.m.Version() > m.Version() {
+		m = s.tx.view.m
 	}
+	wants := addKeyspaces(s.wants[:0], m, st.Uses)
+	if run := s.whatRuns(st); run != st {
+		wants = addKeyspaces(wants, m, run.Uses)
+	}
+	s.wants = wants
 	return wants
 }
 
@@ -181,7 +183,7 @@ func (s *Server) isSettled(m *topology.Map, keyspaces []string) bool {
 	defer s.mu.Unlock()
 	for _, session := range s.sessions {
 		p := session.using.Load() // first: the version is said after it
-		uses := p == anyTables || p != nil && slices.ContainsFunc(p.addKeyspaces(nil, m), concerns) || slices.ContainsFunc(session.used.keyspaces(m), concerns)
+		uses := p == anyTables || p != nil && slices.ContainsFunc(p.addKeyspaces(nil, m), concerns) || session.used.hasKeyspace(concerns)
 		if uses && session.version.Load() < m.Version() {
 			return false
 		}
@@ -189,9 +191,30 @@ func (s *Server) isSettled(m *topology.Map, keyspaces []string) bool {
 	return true
 }
 
-// keyspaces are those of the tables. Anybody may ask.
-func (u *usedTables) keyspaces(m *topology.Map) []string {
+// addKeyspaces notes that a statement goes where the map says of them.
+func (u *usedTables) addKeyspaces(names []string) {
+	for _, name := range names {
+		if !slices.Contains(u.keyspaces, name) {
+			u.mu.Lock()
+			u.keyspaces = append(u.keyspaces, name)
+			u.mu.Unlock()
+		}
+	}
+}
+
+// forgetKeyspaces: nothing goes by them any more.
+func (u *usedTables) forgetKeyspaces() {
+	if len(u.keyspaces) == 0 {
+		return
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return addKeyspaces(nil, m, u.tables)
+	u.keyspaces = u.keyspaces[:0]
+}
+
+// hasKeyspace says whether there is one of a kind. Anybody may ask.
+func (u *usedTables) hasKeyspace(concerns func(string) bool) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.ContainsFunc(u.keyspaces, concerns)
 }

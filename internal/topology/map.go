@@ -114,6 +114,9 @@ func (m *Map) Tables() []*Table {
 // TableCount returns how many tables there are.
 func (m *Map) TableCount() int { return len(m.tables) }
 
+// HasSharded says whether there are keyspaces: without one no table is sharded.
+func (m *Map) HasSharded() bool { return len(m.keyspaces) > 0 }
+
 // IsMoving says whether there are copies of anything.
 func (m *Map) IsMoving() bool {
 	for _, k := range m.keyspaces {

@@ -1,0 +1,93 @@
+package session
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// announced is a world whose router hears at once of every map.
+func announced(t *testing.T) (w *world, publish func(ranges []topology.RangeSpec)) {
+	t.Helper()
+	var changed atomic.Pointer[chan struct{}]
+	first := make(chan struct{})
+	changed.Store(&first)
+	w = newWorld(t, worldConfig{noPlain: true, config: Config{HoldTimeout: patience, MapChanged: func() <-chan struct{} { return *changed.Load() }}})
+	return w, func(ranges []topology.RangeSpec) {
+		now := w.published.Load()
+		w.publish(must[*topology.Map](t)(now.Next(topology.ReplaceRanges("main", ranges, topology.Assignment{}))))
+		next := make(chan struct{})
+		close(*changed.Swap(&next))
+	}
+}
+
+// TestStatementsAreHeld: those on keys whose owner is about to change, and those on no keys, wait for the next map; transactions that have used the keyspace before go on, and are waited for.
+func TestStatementsAreHeld(t *testing.T) {
+	w, publish := announced(t)
+	ctx := t.Context()
+	here, there := w.key(t, 1, 1), w.key(t, 2, 1)
+	const read = "SELECT count(*) FROM orders WHERE id = $1"
+	early, late, other, scattered, fresh := w.client(t), w.client(t), w.client(t), w.client(t), w.client(t)
+	execute(t, early, "BEGIN")
+	execute(t, early, read, here)
+	execute(t, fresh, "BEGIN")
+	execute(t, fresh, "SELECT 1")
+	ranges := w.m.Keyspace("main").Spec().Ranges
+	for i := range ranges {
+		ranges[i].Held = ranges[i].Shard == "s1"
+	}
+	publish(ranges)
+	held := w.published.Load()
+	execute(t, other, read, there)
+	waits := make(chan error, 3)
+	go func() { waits <- late.QueryRow(ctx, read, here).Scan(new(int)) }()
+	go func() { waits <- scattered.QueryRow(ctx, "SELECT count(*) FROM orders").Scan(new(int)) }()
+	go func() { waits <- fresh.QueryRow(ctx, read, here).Scan(new(int)) }() // its transaction has not used the keyspace yet
+	execute(t, early, read, here)
+	if w.server.isSettled(held, []string{"main"}) {
+		t.Error("a transaction goes by the older map, and the router says that it has settled")
+	}
+	select {
+	case err := <-waits:
+		t.Errorf("a statement did not wait: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	execute(t, early, "COMMIT")
+	eventually(t, "the router settles", func() bool { return w.server.isSettled(held, []string{"main"}) })
+	for i := range ranges {
+		ranges[i].Held = false
+	}
+	publish(ranges)
+	for range 3 {
+		if err := <-waits; err != nil {
+			t.Error(err)
+		}
+	}
+	execute(t, fresh, "COMMIT")
+}
+
+// TestSnapshotsOlderThanAMove: a transaction that keeps one snapshot does not use a keyspace that has changed since; one that takes a new one for each statement does.
+func TestSnapshotsOlderThanAMove(t *testing.T) {
+	w, publish := announced(t)
+	key := w.key(t, 1, 1)
+	old, latest := w.client(t), w.client(t)
+	execute(t, old, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	execute(t, latest, "BEGIN")
+	execute(t, old, "SELECT count(*) FROM pg_catalog.pg_class")
+	execute(t, latest, "SELECT count(*) FROM pg_catalog.pg_class")
+	ranges := w.m.Keyspace("main").Spec().Ranges
+	publish(append(ranges, topology.RangeSpec{From: topology.Point{"ffffffffffffff00"}, Shard: ranges[len(ranges)-1].Shard}))
+	const read = "SELECT count(*) FROM orders WHERE id = $1"
+	_, err := old.Exec(t.Context(), read, key)
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
+		t.Errorf("an old snapshot reads what may have moved: %v", err)
+	}
+	execute(t, latest, read, key)
+}
