@@ -12,7 +12,7 @@ GO_TEST       := go test -ldflags=-w
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
-.PHONY: build dev test soak soak-sql versions check bench fmt vet lint golden help clean
+.PHONY: build dev test soak soak-moves soak-sql versions check bench fmt vet lint golden help clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,10 @@ CRASHES ?= 1000
 soak: ## kill routers and shards by chance, CRASHES times, and check everything every few of them
 	scripts/install.sh
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK=$(CRASHES) go test -count=1 -timeout 24h -v -run TestSoak ./test/faults
+
+soak-moves: ## kill the leader behind every step of a move, and both servers at many, with writers all the while
+	scripts/install.sh
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK_MOVES=1 go test -count=1 -timeout 2h -v ./test/moves
 
 HOW_LONG ?= 1h
 soak-sql: ## make up statements for HOW_LONG, by a random seed, and hold the answers of 7, 4, 2 and 1 shards against PostgreSQL's

@@ -181,6 +181,7 @@ func parted(t testing.TB, w *world, a, b int64) (prepare, decide, finish func())
 
 // TestNoWayAroundTheSnapshots: however a transaction begins whose reads are to be consistent, it has snapshots of all shards or does not get to a second one.
 func TestNoWayAroundTheSnapshots(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := w.key(t, 1, 0), w.key(t, 2, 0)
 	execute(t, w.client(t), "INSERT INTO orders VALUES ($1, 'old'), ($2, 'old')", a, b)
@@ -253,6 +254,7 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 
 // TestSumsAreRightWhileMoneyMoves: many transfers between shards, many readers, one sum.
 func TestSumsAreRightWhileMoneyMoves(t *testing.T) {
+	t.Parallel()
 	const accounts, balance, reads, writers = 24, 100, 300, 6
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true, setUp: []string{"CREATE TABLE accounts (id bigint PRIMARY KEY, balance bigint NOT NULL)"}, tables: []topology.TableSpec{{Name: "public.accounts", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}}})
 	setup := w.client(t)

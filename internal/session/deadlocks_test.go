@@ -97,6 +97,7 @@ func newWatchedWorld(t *testing.T) *watchedWorld {
 
 // TestDeadlocks: what waits in a circle over several shards is found and broken, and nothing else is.
 func TestDeadlocks(t *testing.T) {
+	t.Parallel()
 	w := newWatchedWorld(t)
 	for _, c := range []struct {
 		name string

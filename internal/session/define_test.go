@@ -46,6 +46,7 @@ func (w *world) sameShapes(t *testing.T) {
 
 // TestDefinitionsReachEveryShard: what defines something on a table that several shards have defines it on all of them, or nowhere.
 func TestDefinitionsReachEveryShard(t *testing.T) {
+	t.Parallel()
 	for name, sql := range map[string][]string{
 		"columns":          {"ALTER TABLE orders ADD COLUMN total int DEFAULT 7 NOT NULL, ADD COLUMN more text", "INSERT INTO orders (id, note) VALUES (1, 'x'), (2, 'y'), (3, 'z') RETURNING total", "ALTER TABLE orders DROP COLUMN more", "SELECT * FROM orders WHERE id = 1", "ALTER TABLE orders RENAME COLUMN total TO sum", "ALTER TABLE orders ALTER COLUMN sum TYPE bigint"},
 		"indexes":          {"CREATE INDEX by_note ON orders (note)", "CREATE UNIQUE INDEX both ON orders (id, note)", "ALTER INDEX by_note RENAME TO notes", "REINDEX TABLE orders", "DROP INDEX both", "CREATE INDEX notes ON orders (id)", "CREATE INDEX IF NOT EXISTS notes ON orders (id)"},

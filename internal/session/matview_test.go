@@ -12,6 +12,7 @@ import (
 //
 //nolint:misspell // it is SQL
 func TestMaterialisedViews(t *testing.T) {
+	t.Parallel()
 	filled := []string{itemsFilled, "INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')", "INSERT INTO countries VALUES ('x', 'X-land'), ('y', 'Y-land')", "INSERT INTO undeclared VALUES (1, 'x'), (3, 'q')"}
 	more := "INSERT INTO orders VALUES (11, 'new'), (12, 'x'), (13, 'new'), (14, 'new')"
 	for name, sql := range map[string][]string{

@@ -111,7 +111,7 @@ func (s *Store) AwaitSettled(ctx context.Context, version uint64) (settled, late
 		overview, current, err := s.overview(ctx)
 		switch {
 		case err != nil && ctx.Err() != nil && len(settled)+len(late) > 0:
-			return settled, late, nil //nolint:nilerr // the time is over: what was seen last is the answer
+			return settled, late, nil
 		case err != nil:
 			return nil, nil, fmt.Errorf("wait for map version %d to settle: %w", version, err)
 		}
@@ -123,10 +123,15 @@ func (s *Store) AwaitSettled(ctx context.Context, version uint64) (settled, late
 				late = append(late, r)
 			}
 		}
-		if len(late) == 0 || ctx.Err() != nil {
-			return settled, late, nil
+		if len(late) == 0 {
+			return settled, nil, nil
 		}
 		s.awaitRecords(ctx, late, current.asOf+1, func(r Router) bool { return r.Settled >= version })
+		select {
+		case <-ctx.Done():
+			return settled, late, nil
+		default:
+		}
 	}
 }
 

@@ -789,13 +789,13 @@ func laterSchemaFormat(t *testing.T, etcd *member) {
 	state := bumped(t, s, 0)
 	adopted(t, f, state)
 	client := rawClient(t, etcd.endpoints())
-	const future = `{"format":3,"epoch":2}`
+	const future = `{"format":4,"epoch":2}`
 	if _, err := client.Put(testContext(t), s.keys.schema, future); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the follower says so", func() bool {
 		err := f.Status().LastError
-		return err != nil && strings.Contains(err.Error(), "format 3")
+		return err != nil && strings.Contains(err.Error(), "format 4")
 	})
 	if diff := cmp.Diff(f.Schema(), state); diff != "" {
 		t.Errorf("it was adopted: %s", diff)
@@ -804,7 +804,7 @@ func laterSchemaFormat(t *testing.T, etcd *member) {
 		"hold": second(s.Hold(testContext(t), holdOf("x", "r1"))), "bump": second(s.Bump(testContext(t), 0)),
 		"await": second(s.AwaitSchema(testContext(t), 1)), "ask": s.Holding(testContext(t), "x"),
 	} {
-		if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "format 3") {
+		if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "format 4") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -41,7 +41,7 @@ type Load struct {
 }
 
 const (
-	fixedRows     = 1500
+	fixedRows     = 800
 	keysOfAWriter = 60
 )
 
@@ -223,7 +223,7 @@ func (l *Load) count(ctx context.Context) {
 		case got != want:
 			l.problem("%s: %s, not %s", questions[i%len(questions)], got, want)
 		}
-		think(ctx, 30*time.Millisecond)
+		think(ctx, 60*time.Millisecond)
 	}
 }
 
@@ -253,7 +253,7 @@ func (l *Load) countUp(ctx context.Context) {
 		case tag.RowsAffected() != fixedRows:
 			l.problem("UPDATE fixed SET n = n + 1 said %s", tag)
 		}
-		think(ctx, 150*time.Millisecond)
+		think(ctx, 300*time.Millisecond)
 	}
 }
 
@@ -327,7 +327,7 @@ func (w *writer) run(ctx context.Context) {
 			w.s.close()
 			pause(ctx, w.l.Faulty)
 		}
-		think(ctx, time.Duration(w.random.IntN(15))*time.Millisecond)
+		think(ctx, time.Duration(w.random.IntN(40))*time.Millisecond)
 	}
 }
 
