@@ -131,7 +131,10 @@ func (r *run) check(ctx context.Context) error {
 	if err := r.keepTables(ctx, tables); err != nil {
 		return err
 	}
-	return r.enter(ctx, Preparing)
+	return r.save(ctx, func(m *Move) {
+		m.Published = m.tableTexts(now)
+		m.goTo(Preparing)
+	})
 }
 
 // keepTables has all routers refuse definitions of the tables.

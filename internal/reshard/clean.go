@@ -214,6 +214,9 @@ func (r *run) withdraw(ctx context.Context, is, next mark) error {
 // forget removes views, marks, origins and what was noted of tables.
 func (r *run) forget(ctx context.Context, now *topology.Map) error {
 	move := r.state()
+	if err := r.guards(ctx, now, (*shard.Plan).Relax); err != nil { // before what they ask goes
+		return err
+	}
 	for s := range now.Shards() {
 		err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error {
 			return patiently(ctx, func() error {
@@ -228,9 +231,6 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 		if err != nil {
 			return err
 		}
-	}
-	if err := r.guards(ctx, now, (*shard.Plan).Relax); err != nil {
-		return err
 	}
 	for _, side := range move.sides() {
 		if err := r.restoreIdentities(ctx, side); err != nil {

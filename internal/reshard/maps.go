@@ -130,6 +130,9 @@ func (r *run) publish(ctx context.Context, next mark, asking []string, expected 
 		if !alike || !slices.Contains(expected, is) {
 			return nil, fmt.Errorf("%w: %+v", errOtherMap, is)
 		}
+		if move := r.state(); len(move.Published) > 0 && !slices.Equal(move.tableTexts(now), move.Published) {
+			return nil, stop("a table was declared in keyspace %q after the move began: cancel it and start it again", move.Keyspace)
+		}
 		changes, err := r.state().changes(now, next)
 		if err != nil {
 			return nil, err
@@ -242,4 +245,13 @@ func namesOf(tables []*topology.Table) []topology.TableName {
 		names[i] = t.Name()
 	}
 	return names
+}
+
+// tableTexts are the names of the keyspace's tables, in their order.
+func (m *Move) tableTexts(now *topology.Map) []string {
+	var texts []string
+	for _, name := range namesOf(m.tables(now)) {
+		texts = append(texts, name.String())
+	}
+	return texts
 }

@@ -129,8 +129,9 @@ type Move struct {
 	FailedAt time.Time `json:"failed_at,omitzero"`
 	Failures int       `json:"failures,omitempty"`
 
-	// Tables are those of the keyspace, with what was copied of each.
-	Tables []TableProgress `json:"tables,omitempty"`
+	// Published are the tables of the keyspace when the move began. Tables are the same, with what was copied of each.
+	Published []string        `json:"published,omitempty"`
+	Tables    []TableProgress `json:"tables,omitempty"`
 	// LagBytes is how far the target is behind, and LagAt when that was.
 	LagBytes int64     `json:"lag_bytes"`
 	LagAt    time.Time `json:"lag_at,omitzero"`

@@ -1,6 +1,7 @@
 package reshard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -121,6 +122,7 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 	if err != nil {
 		return err
 	}
+	v.forget(ctx, leadership, jobs)
 	moves := v.open(jobs)
 	for _, m := range moves {
 		now.mu.Lock()
@@ -147,6 +149,27 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 		}
 	}
 	return nil
+}
+
+// keptMoves is how many moves are remembered after they have ended, and as many plans.
+const keptMoves = 100
+
+// forget deletes the oldest of too many jobs that nobody works on: moves that have ended, and plans.
+func (v *Mover) forget(ctx context.Context, leadership *store.Leadership, jobs []store.Job) {
+	byKind := map[string][]store.Job{}
+	for _, job := range jobs {
+		if job.Kind != Kind || Phase(job.State).HasEnded() {
+			byKind[job.Kind] = append(byKind[job.Kind], job)
+		}
+	}
+	for _, ended := range byKind {
+		slices.SortFunc(ended, func(a, b store.Job) int { return cmp.Compare(b.Revision, a.Revision) })
+		for _, job := range ended[min(len(ended), keptMoves):] {
+			if err := leadership.DeleteJob(ctx, job); err != nil {
+				return // or at the next look
+			}
+		}
+	}
 }
 
 // open are the moves that have not ended, those first that are under way, then in the order in which they were asked for.

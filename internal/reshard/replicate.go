@@ -30,6 +30,8 @@ func (r *run) subscribe(ctx context.Context, on, to, name string, enabled bool) 
 		if has, err := exists(ctx, conn, "SELECT FROM pg_subscription WHERE subname = $1 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", name); err != nil || has {
 			return err
 		}
+		// The statement has a password in it. Who may not set these has logs that others read: PostgreSQL lets nobody else log statements of theirs.
+		_, _ = conn.Exec(ctx, "SET log_statement = 'none'; SET log_min_duration_statement = -1; SET log_min_error_statement = 'panic'")
 		_, err := conn.Exec(ctx, fmt.Sprintf("CREATE SUBSCRIPTION %s CONNECTION %s PUBLICATION %s WITH (create_slot = false, slot_name = %s, copy_data = false, enabled = %t, synchronous_commit = 'off', disable_on_error = true)",
 			name, sqltext.QuoteLiteral(conninfo), name, sqltext.QuoteLiteral(name), enabled))
 		if err != nil {

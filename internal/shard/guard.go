@@ -257,12 +257,26 @@ func (o ownership) decide(b *strings.Builder, t *topology.Table, shard, row stri
 		}
 		b.WriteString(look)
 	}
+	if o.watchful {
+		fmt.Fprintf(b, "\tIF belongs IS NOT TRUE THEN\n%s\tEND IF;\n", o.lookAgain(columns))
+	}
 	fmt.Fprintf(b, "\tIF belongs IS NOT TRUE THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = pg_catalog.format(%s, %s),\n\t\t\tHINT = %s, SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME;\n\tEND IF;\n",
 		pgerr.NotOwned, sqltext.QuoteLiteral(fmt.Sprintf("a row of table %s does not belong on shard %q", t.Name(), shard)),
 		sqltext.QuoteLiteral(fmt.Sprintf("Key (%s)=(%s) is owned by another shard, going by keyspace %q.", percent(list(names)), list(slices.Repeat([]string{"%s"}, len(names))), o.keyspace.Name())),
 		list(columns),
 		sqltext.QuoteLiteral("Write through the router. If you do, something on this shard has changed the key, such as a trigger, or the owner has changed a moment ago: then try again."))
 	return nil
+}
+
+// lookAgain asks once more before a row is refused while rows move: a transaction that had the table locked when the owner changed may still have this function as it was before. A server hears of
+// what has changed when it locks a relation for the first time in a transaction, and reads a text of its own anew.
+func (o ownership) lookAgain(columns []string) string {
+	places := make([]string, len(columns))
+	for i, t := range families(o.keyspace) {
+		places[i] = fmt.Sprintf("$%d::%s", i+1, typeSQL(t))
+	}
+	return fmt.Sprintf("\t\tPERFORM FROM pg_catalog.pg_event_trigger LIMIT 0;\n\t\tBEGIN\n\t\t\tEXECUTE %s INTO belongs USING %s;\n\t\tEXCEPTION WHEN undefined_function THEN\n\t\t\tbelongs := false;\n\t\tEND;\n",
+		sqltext.QuoteLiteral("SELECT cleave."+ownsName(o.keyspace.Name())+"("+list(places)+")"), list(familyCasts(o.keyspace, columns)))
 }
 
 // percent makes a text stand for itself in a format.

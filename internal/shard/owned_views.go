@@ -39,6 +39,8 @@ func OwnedView(table topology.TableName) topology.TableName {
 type ownsFunction struct {
 	name, source string
 	types        []key.Type
+	// left: nothing of the keyspace moves, so the function need not be there; if it is, it has to be right.
+	left bool
 }
 
 func ownsName(keyspace string) string { return ownsFunctionPrefix + nameDigest(keyspace) }
@@ -100,17 +102,18 @@ func (f ownsFunction) call(k *topology.Keyspace, columns []string) string {
 	return fmt.Sprintf("cleave.%s(%s)", f.name, list(familyCasts(k, columns)))
 }
 
-// ownsOf returns the functions of all keyspaces that move: every shard has the views, so that all get the same texts.
+// ownsOf returns the functions of all keyspaces. While one moves every shard has its function, for the views and for guards.
 func (p *Plan) ownsOf(s *topology.Shard) ([]ownsFunction, error) {
 	var functions []ownsFunction
 	for _, k := range p.keyspaces {
-		if k.keyspace.Strategy() == topology.BySchema || !k.keyspace.IsMoving() {
+		if k.keyspace.Strategy() == topology.BySchema {
 			continue
 		}
 		f, err := k.owns(s.Number())
 		if err != nil {
 			return nil, fmt.Errorf("keyspace %q: %w", k.keyspace.Name(), err)
 		}
+		f.left = !k.keyspace.IsMoving()
 		functions = append(functions, f)
 	}
 	return functions, nil
@@ -120,7 +123,7 @@ func (p *Plan) ownsOf(s *topology.Shard) ([]ownsFunction, error) {
 func mendOwns(ctx context.Context, tx pgx.Tx, functions []ownsFunction) (mended int, err error) {
 	for _, f := range functions {
 		var same bool
-		err := tx.QueryRow(ctx, "SELECT coalesce((SELECT p.prosrc = $2 FROM pg_proc p WHERE p.pronamespace = 'cleave'::regnamespace AND p.proname = $1), false)", f.name, f.source).Scan(&same)
+		err := tx.QueryRow(ctx, "SELECT coalesce((SELECT p.prosrc = $2 FROM pg_proc p WHERE p.pronamespace = 'cleave'::regnamespace AND p.proname = $1), $3)", f.name, f.source, f.left).Scan(&same)
 		if err == nil && !same {
 			mended++
 			_, err = tx.Exec(ctx, f.create())

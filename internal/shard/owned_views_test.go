@@ -21,15 +21,15 @@ func byReplacing(sql string, renamed map[topology.TableName]topology.TableName) 
 	return sql, nil
 }
 
-// ownedViews makes the views of a keyspace on all shards, by the map as it is.
-func (c *cluster) ownedViews(t testing.TB, keyspace string) {
+// ownedViews makes the views of keyspace users on all shards, by the map as it is.
+func (c *cluster) ownedViews(t testing.TB) {
 	t.Helper()
 	for i, conn := range c.conns {
 		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = pg_catalog"); err != nil {
 				return err
 			}
-			return Prepare(c.m).MakeOwnedViews(t.Context(), tx, shardName(i), keyspace, byReplacing)
+			return Prepare(c.m).MakeOwnedViews(t.Context(), tx, shardName(i), "users", byReplacing)
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestViewsShowWhatAShardOwns(t *testing.T) {
 	}
 	c.change(t, topology.SetPins("users", topology.PinSpec{Key: topology.Point{strconv.FormatInt(stays, 10)}, Shard: "s1"}))
 	c.record(t)
-	c.ownedViews(t, "users")
+	c.ownedViews(t)
 	routers := c.routers(t)
 	users := OwnedView(topology.TableName{Schema: "public", Name: "users"}).String()
 	counted := OwnedView(topology.TableName{Schema: "public", Name: "counted"}).String()
@@ -139,7 +139,7 @@ func TestViewsOfOwnedRowsHaveTheRightsOfTheTable(t *testing.T) {
 		CREATE TABLE notes (id bigint, whose text); GRANT SELECT ON notes TO reader, other; ALTER TABLE notes ENABLE ROW LEVEL SECURITY; CREATE POLICY own ON notes USING (whose = current_user);
 		INSERT INTO users VALUES (1, 'a', 'x'); INSERT INTO notes VALUES (1, 'reader'), (2, 'other')`)
 	c.declare(t, "users", map[string][]string{"public.users": {"id"}, "public.notes": {"id"}})
-	c.ownedViews(t, "users")
+	c.ownedViews(t)
 	as := func(role string) *pgx.Conn {
 		spec := specOf("s1", c.servers[0])
 		spec.User = role

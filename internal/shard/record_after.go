@@ -215,7 +215,10 @@ func (d *recordDelta) functions(before, now *Plan, name string) (string, error) 
 		if i >= len(owned) || owned[i].name != owns[i].name {
 			return "", nil
 		}
-		if owned[i].source != owns[i].source {
+		switch {
+		case owns[i].left != owned[i].left, owns[i].left && owned[i].source != owns[i].source: // it has to be looked whether it is there
+			return "", nil
+		case owned[i].source != owns[i].source:
 			d.statements = append(d.statements, owns[i].create())
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -18,7 +19,7 @@ func TestRecordAfter(t *testing.T) {
 	goes := strconv.FormatInt(keyIn(false, 1), 10)
 	c.change(t, movingHalf(topology.RangeSpec{Shard: "s1", Copies: copyOn("s2", topology.Incoming)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s1", Copies: copyOn("s2", topology.Incoming)}))
 	c.record(t)
-	c.ownedViews(t, "users")
+	c.ownedViews(t)
 	before := Prepare(c.m)
 	c.change(t, movingHalf(topology.RangeSpec{Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)}))
 	now := Prepare(c.m)
@@ -119,4 +120,28 @@ func TestSelections(t *testing.T) {
 	if s.IsEmpty() {
 		t.Error("it has keys")
 	}
+}
+
+// TestATransactionThatBeganBeforeTheOwnerChanged: it has the table locked, so that its server need not hear of another guard, and writes a row that belongs there by now.
+func TestATransactionThatBeganBeforeTheOwnerChanged(t *testing.T) {
+	c := newCluster(t, 2)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
+	c.everywhere(t, "CREATE TABLE users (id bigint PRIMARY KEY, name text)")
+	c.declare(t, "users", map[string][]string{"public.users": {"id"}})
+	c.change(t, topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s2"}, {From: hashAt("8"), Shard: "s1", Copies: copyOn("s2", topology.Incoming)}}, topology.Assignment{}))
+	c.record(t)
+	c.ownedViews(t)
+	routers := c.routers(t)
+	execute(t, routers[1], "BEGIN")
+	execute(t, routers[1], "INSERT INTO users VALUES ($1)", keyIn(false, 1))
+	_, err := routers[1].Exec(t.Context(), "SAVEPOINT s")
+	if err == nil {
+		_, err = routers[1].Exec(t.Context(), "INSERT INTO users VALUES ($1)", keyIn(true, 1))
+	}
+	refusedAs(t, pgerr.NotOwned, err, "a row before the owner changes")
+	execute(t, routers[1], "ROLLBACK TO s")
+	c.change(t, topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s2"}, {From: hashAt("8"), Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)}}, topology.Assignment{}))
+	c.record(t)
+	execute(t, routers[1], "INSERT INTO users VALUES ($1)", keyIn(true, 1))
+	execute(t, routers[1], "COMMIT")
 }

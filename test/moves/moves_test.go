@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,14 @@ func (s *stage) clean(t *testing.T) {
 	}
 }
 
+// keysOf are single keys, so many that no shard has them all.
+func keysOf(from, to int) (keys [][]string) {
+	for key := from; key < to; key++ {
+		keys = append(keys, []string{strconv.Itoa(key)})
+	}
+	return keys
+}
+
 // TestNobodyNoticesAMove: rows move back and forth, and no statement fails, waits for long or sees anything but the truth; a move that is cancelled, and one that is rolled back, too.
 func TestNobodyNoticesAMove(t *testing.T) {
 	s := newStage(t, faults.Config{Routers: 3}, 6)
@@ -141,7 +150,7 @@ func TestNobodyNoticesAMove(t *testing.T) {
 	for i, request := range []api.StartMove{
 		{From: "s1", To: "s2"},
 		{Keyspace: "default_bigint", To: "s1", Ranges: []api.MoveRange{{To: []string{"2000000000000000"}}}},
-		{Keyspace: "default_bigint", To: "s3", Keys: [][]string{{"1000001"}, {"2000002"}, {"17"}}},
+		{Keyspace: "default_bigint", To: "s3", Keys: keysOf(1_000_000, 1_000_016)},
 		{From: "s3", To: "s1", Streams: 4},
 		{From: "s2", To: "s3"},
 	} {

@@ -1,0 +1,427 @@
+// Command moves measures what a move of rows between shards costs: how fast they are copied, how long statements wait at the switch, and what is left of an application's throughput while rows are copied.
+//
+// It starts two servers and a router of this tree itself, on free ports and in a temporary folder, and ends them. There are three parts:
+//
+//   - copy: the copy of a move beside COPY TO piped into COPY FROM between the same two servers, into a table with the same index, by turns;
+//   - pause: writers at a steady pace through the router, while rows move back and forth: how long the writes took that began while a switch was under way;
+//   - load: as many writes as clients can make, undisturbed and while rows are copied and caught up with, by turns.
+//
+// Only ratios are meant to be compared with those of another machine; the pause is a time, and says what this machine's was. Start reading at run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/bench/rig"
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/localpg"
+)
+
+type options struct {
+	folder  string
+	rows    int
+	rounds  int
+	paces   []int
+	clients int
+	parts   string
+	streams int
+}
+
+func main() {
+	if err := command(os.Args[1:]); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "moves:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+var quick = rig.Quick{"rows": "100000", "rounds": "2"}
+
+func command(arguments []string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	flags := flag.NewFlagSet("moves", flag.ContinueOnError)
+	o := options{paces: []int{500, 2000}}
+	flags.StringVar(&o.folder, "folder", "", "where servers have their data (default: the system's temporary folder)")
+	flags.IntVar(&o.rows, "rows", 500_000, "rows of the table, of about 200 bytes each")
+	flags.IntVar(&o.rounds, "rounds", 5, "how often each part is measured")
+	flags.IntVar(&o.clients, "clients", 8, "clients that write")
+	flags.IntVar(&o.streams, "streams", 1, "streams of the copy")
+	flags.StringVar(&o.parts, "part", "", "copy, pause or load (default: all)")
+	short := flags.Bool("quick", false, "a short run: "+quick.Usage())
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	if *short {
+		if err := quick.Preset(flags); err != nil {
+			return err
+		}
+	}
+	return run(ctx, o, os.Stdout)
+}
+
+// lab is all that runs during a measurement.
+type lab struct {
+	options
+	out     io.Writer
+	folder  string
+	servers [2]*localpg.Server
+	router  *rig.Router
+	closers rig.Closers
+	// at is the shard that has the rows, 0 or 1.
+	at int
+}
+
+func run(ctx context.Context, o options, out io.Writer) (err error) {
+	l := &lab{options: o, out: out}
+	defer func() { err = errors.Join(err, l.closers.Close()) }()
+	if err := l.open(ctx); err != nil {
+		return err
+	}
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"copy", l.copy}, {"pause", l.pause}, {"load", l.load}} {
+		if o.parts != "" && o.parts != part.name {
+			continue
+		}
+		if err := part.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return nil
+}
+
+// open starts everything, and makes the table with all rows on the first shard.
+func (l *lab) open(ctx context.Context) (err error) {
+	if l.folder, err = os.MkdirTemp(l.options.folder, "cleave-moves-"); err != nil {
+		return err
+	}
+	l.closers = append(l.closers, func() error { return os.RemoveAll(l.folder) })
+	if err := os.Chmod(l.folder, 0o711); err != nil { // the servers' user passes through
+		return err
+	}
+	var addresses []string
+	for i := range l.servers {
+		if l.servers[i], err = localpg.Start(ctx, localpg.Config{Dir: filepath.Join(l.folder, fmt.Sprintf("shard%d", i+1)), Template: true}); err != nil {
+			return err
+		}
+		l.closers = append(l.closers, l.servers[i].StopImmediately)
+		addresses = append(addresses, l.servers[i].Addr())
+	}
+	binary, err := rig.BuildRouter(ctx, l.folder, false)
+	if err != nil {
+		return err
+	}
+	if l.router, err = rig.ServeRouter(ctx, rig.RouterConfig{Folder: filepath.Join(l.folder, "router"), Binary: binary, Role: "postgres", Database: "postgres", Shards: addresses}); err != nil {
+		return err
+	}
+	l.closers = append(l.closers, l.router.Close)
+	return rig.With(ctx, l.place(), func(conn *pgx.Conn) error {
+		for _, sql := range []string{
+			"CREATE TABLE things (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0, filler text)", "SELECT cleave.shard_table('things', 'id')",
+			fmt.Sprintf("INSERT INTO things (id, filler) SELECT i, repeat(md5(i::text), 5) FROM generate_series(1, %d) AS i", l.rows),
+		} {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("%s: %w", sql, err)
+			}
+		}
+		_, err := l.move(ctx, "shard2", "shard1")
+		return err
+	})
+}
+
+func (l *lab) place() string {
+	return "postgres://postgres@" + l.router.Address + "/postgres?sslmode=disable"
+}
+
+// move moves all that one shard has to the other, and returns when it has ended.
+func (l *lab) move(ctx context.Context, from, to string) (api.Move, error) {
+	list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: l.streams})
+	if err != nil {
+		return api.Move{}, err
+	}
+	return l.await(ctx, list.Moves[0].ID, nil)
+}
+
+// await waits for the end of a move, and tells of each phase.
+func (l *lab) await(ctx context.Context, id string, enters func(api.Move)) (api.Move, error) {
+	last := ""
+	for {
+		m, err := l.router.API.Move(ctx, id)
+		switch {
+		case err != nil:
+			return m, err
+		case m.Stopped != "":
+			return m, errors.New(m.Stopped)
+		}
+		if m.Phase != last && enters != nil {
+			enters(m)
+		}
+		if last = m.Phase; last == "done" {
+			return m, nil
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return m, ctx.Err()
+		}
+	}
+}
+
+// there and back are the shards that have the rows, and that get them next.
+func (l *lab) turn() (from, to string) {
+	names := [2]string{"shard1", "shard2"}
+	from, to = names[l.at], names[1-l.at]
+	l.at = 1 - l.at
+	return from, to
+}
+
+// copy compares the copy of a move with a pipe.
+func (l *lab) copy(ctx context.Context) error {
+	var byHand, byMove []float64
+	for range l.rounds {
+		source, target := l.servers[l.at], l.servers[1-l.at]
+		seconds, err := l.pipe(ctx, source, target)
+		if err != nil {
+			return err
+		}
+		byHand = append(byHand, float64(l.rows)/seconds)
+		from, to := l.turn()
+		list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: l.streams})
+		if err != nil {
+			return err
+		}
+		var began, ended time.Time
+		if _, err := l.await(ctx, list.Moves[0].ID, func(m api.Move) {
+			switch m.Phase {
+			case "copying":
+				began = m.Since
+			case "catching up":
+				ended = m.Since
+			}
+		}); err != nil {
+			return err
+		}
+		if began.IsZero() || ended.IsZero() {
+			return errors.New("the copy was too short to be seen: take more rows")
+		}
+		byMove = append(byMove, float64(l.rows)/ended.Sub(began).Seconds())
+	}
+	hand, moved := rig.Median(byHand), rig.Median(byMove)
+	fmt.Fprintf(l.out, "copy, %d streams: %s rows a second, COPY piped into COPY %s: %s\n", l.streams, rig.Number(moved, "%.0f"), rig.Number(hand, "%.0f"), rig.Ratio(moved, hand))
+	return nil
+}
+
+// pipe copies the rows into another table, as one does by hand.
+func (l *lab) pipe(ctx context.Context, source, target *localpg.Server) (seconds float64, err error) {
+	err = rig.With(ctx, source.DSN("postgres"), func(from *pgx.Conn) error {
+		return rig.With(ctx, target.DSN("postgres"), func(to *pgx.Conn) error {
+			if _, err := to.Exec(ctx, "DROP TABLE IF EXISTS public.by_hand; CREATE TABLE public.by_hand (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0, filler text)"); err != nil {
+				return err
+			}
+			started := time.Now()
+			reader, writer := io.Pipe()
+			var reading sync.WaitGroup
+			reading.Go(func() {
+				_, err := from.PgConn().CopyTo(ctx, writer, "COPY public.things TO STDOUT (FORMAT binary)")
+				_ = writer.CloseWithError(err)
+			})
+			_, err := to.PgConn().CopyFrom(ctx, reader, "COPY public.by_hand FROM STDIN (FORMAT binary)")
+			reading.Wait()
+			seconds = time.Since(started).Seconds()
+			return err
+		})
+	})
+	return seconds, err
+}
+
+// sample is one write.
+type sample struct {
+	began time.Time
+	took  time.Duration
+}
+
+// writers write rows of their own at a pace until the context ends; no pace: as fast as they can.
+func (l *lab) write(ctx context.Context, pace int) (samples []sample, failures int, err error) {
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for i := range l.clients {
+		conn, err := pgx.Connect(ctx, l.place())
+		if err != nil {
+			return nil, 0, err
+		}
+		running.Go(func() {
+			defer conn.Close(context.WithoutCancel(ctx))
+			random := rand.New(rand.NewPCG(uint64(i), 1))
+			var own []sample
+			failed := 0
+			next := time.Now().Add(time.Duration(random.Int64N(int64(time.Second))))
+			for ctx.Err() == nil {
+				if pace > 0 { // a write that is late makes those after it late too: who waits has been waiting since it was due
+					if wait := time.Until(next); wait > 0 {
+						time.Sleep(wait)
+					}
+				} else {
+					next = time.Now()
+				}
+				_, err := conn.Exec(context.WithoutCancel(ctx), "UPDATE things SET n = n + 1 WHERE id = $1", 1+random.IntN(l.rows))
+				if err != nil {
+					failed++
+				}
+				own = append(own, sample{next, time.Since(next)})
+				if pace > 0 {
+					next = next.Add(time.Second * time.Duration(l.clients) / time.Duration(pace))
+				}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			samples, failures = append(samples, own...), failures+failed
+		})
+	}
+	running.Wait()
+	return samples, failures, nil
+}
+
+// pause measures how long writes wait at switches.
+func (l *lab) pause(ctx context.Context) error {
+	for _, pace := range l.paces {
+		writing, stop := context.WithCancel(ctx)
+		var samples []sample
+		var failures int
+		var failed error
+		var running sync.WaitGroup
+		running.Go(func() { samples, failures, failed = l.write(writing, pace) })
+		var switches []api.MoveSwitch
+		err := func() error {
+			defer running.Wait()
+			defer stop()
+			for range l.rounds {
+				from, to := l.turn()
+				m, err := l.move(ctx, from, to)
+				if err != nil {
+					return err
+				}
+				switches = append(switches, m.Switches...)
+			}
+			return nil
+		}()
+		if err = errors.Join(err, failed); err != nil {
+			return err
+		}
+		l.reportPause(pace, samples, failures, switches)
+	}
+	return nil
+}
+
+func (l *lab) reportPause(pace int, samples []sample, failures int, switches []api.MoveSwitch) {
+	var held, longest []time.Duration
+	var usual []time.Duration
+	backs := 0
+	for _, s := range switches {
+		if s.Failed != "" {
+			backs++
+		}
+		end := s.At.Add(time.Duration(s.HeldMS * float64(time.Millisecond)))
+		most := time.Duration(0)
+		for _, one := range samples {
+			if one.began.Add(one.took).After(s.At) && one.began.Before(end) {
+				held = append(held, one.took)
+				most = max(most, one.took)
+			}
+		}
+		longest = append(longest, most)
+	}
+	for _, one := range samples {
+		usual = append(usual, one.took)
+	}
+	slices.Sort(held)
+	slices.Sort(usual)
+	if len(held) == 0 || len(usual) == 0 {
+		fmt.Fprintf(l.out, "pause at %d writes a second: nobody was held\n", pace)
+		return
+	}
+	at := func(values []time.Duration, part float64) time.Duration {
+		return values[min(len(values)-1, int(part*float64(len(values))))].Round(100 * time.Microsecond)
+	}
+	fmt.Fprintf(l.out, "pause at %d writes a second, %d switches (%d taken back): writes under way in one took %s in the middle, %s at 99 %%, the longest of a switch %s in the middle; all writes %s and %s; %d of %d failed\n",
+		pace, len(switches), backs, at(held, 0.5), at(held, 0.99), rig.Median(longest).Round(100*time.Microsecond), at(usual, 0.5), at(usual, 0.99), failures, len(samples))
+}
+
+// load compares throughput while rows are copied and caught up with to that without.
+func (l *lab) load(ctx context.Context) error {
+	var quiet, busy []float64
+	for range l.rounds {
+		rate, err := l.rate(ctx, func(context.Context) (time.Time, time.Time, error) {
+			began := time.Now()
+			time.Sleep(3 * time.Second)
+			return began, time.Now(), nil
+		})
+		if err != nil {
+			return err
+		}
+		quiet = append(quiet, rate)
+		from, to := l.turn()
+		rate, err = l.rate(ctx, func(ctx context.Context) (began, ended time.Time, err error) {
+			list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to})
+			if err != nil {
+				return began, ended, err
+			}
+			_, err = l.await(ctx, list.Moves[0].ID, func(m api.Move) {
+				switch m.Phase {
+				case "copying":
+					began = m.Since
+				case "verifying", "ready":
+					if ended.IsZero() {
+						ended = m.Since
+					}
+				}
+			})
+			return began, ended, err
+		})
+		if err != nil {
+			return err
+		}
+		busy = append(busy, rate)
+	}
+	fmt.Fprintf(l.out, "load: %s writes a second while rows are copied, %s undisturbed: %s\n", rig.Number(rig.Median(busy), "%.0f"), rig.Number(rig.Median(quiet), "%.0f"), rig.Ratio(rig.Median(busy), rig.Median(quiet)))
+	return nil
+}
+
+// rate is how many writes a second there are between two moments.
+func (l *lab) rate(ctx context.Context, during func(context.Context) (began, ended time.Time, err error)) (float64, error) {
+	writing, stop := context.WithCancel(ctx)
+	var samples []sample
+	var failed error
+	var running sync.WaitGroup
+	running.Go(func() { samples, _, failed = l.write(writing, 0) })
+	time.Sleep(500 * time.Millisecond)
+	began, ended, err := during(ctx)
+	stop()
+	running.Wait()
+	if err = errors.Join(err, failed); err != nil {
+		return 0, err
+	}
+	count := 0
+	for _, s := range samples {
+		if at := s.began.Add(s.took); at.After(began) && at.Before(ended) {
+			count++
+		}
+	}
+	return float64(count) / ended.Sub(began).Seconds(), nil
+}
