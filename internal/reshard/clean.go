@@ -62,9 +62,7 @@ func (r *run) carryBack(ctx context.Context) error {
 		return err
 	}
 	if !same {
-		return r.save(ctx, func(m *Move) {
-			m.WayBack, m.Error = false, "a server is not the one that it was: there is no way back"
-		})
+		return r.noWayBack(ctx)
 	}
 	move := r.state()
 	var begins string // what was applied there before is not to be carried back
@@ -89,6 +87,18 @@ func (r *run) carryBack(ctx context.Context) error {
 		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.back()+" ENABLE") // its commit makes the other durable
 		return err
 	})
+}
+
+// noWayBack gives the way back up: what was streamed to a server that is not the one that it was may be missing there. The rows stay where they are.
+func (r *run) noWayBack(ctx context.Context) error {
+	err := r.save(ctx, func(m *Move) {
+		m.goTo(Switched)
+		m.WayBack, m.RollsBack, m.Error = false, false, "a server is not the one that it was: there is no way back"
+	})
+	if err != nil {
+		return err
+	}
+	return errElsewhere
 }
 
 // recordSides has both shards record the newest map.

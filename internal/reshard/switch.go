@@ -96,12 +96,15 @@ const oldestOpen = 100 * time.Millisecond
 
 // await waits until the switch is likely to be short: the changes have nearly all come over, and no transaction has been open for long.
 func (s *switching) await(ctx context.Context) error {
-	if !s.move.RollsBack {
-		if same, err := s.r.sameServers(ctx); err != nil {
-			return err
-		} else if !same {
-			return s.r.copyAgain(ctx, "a server is not the one that it was when the copy began")
-		}
+	same, err := s.r.sameServers(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !same && s.move.RollsBack:
+		return s.r.noWayBack(ctx)
+	case !same:
+		return s.r.copyAgain(ctx, "a server is not the one that it was when the copy began")
+	case !s.move.RollsBack:
 		if err := s.r.mayGoOn(ctx); err != nil {
 			return err
 		}

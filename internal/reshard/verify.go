@@ -102,10 +102,17 @@ func (r *run) pass(ctx context.Context, source, target *pgx.Conn) error {
 	return awaitMark(waiting, source, target, r.id, "verify "+time.Now().UTC().Format(time.RFC3339Nano))
 }
 
-// lookAgain compares the rows of some buckets until no difference is left, or the same ones stay.
+// doubt is a row that has differed in every round so far.
+type doubt struct {
+	theirs string
+	// arrives: the target's row has changed meanwhile, so changes reach it, and it lags behind one that is written all the time.
+	arrives bool
+}
+
+// lookAgain compares the rows of some buckets until no difference is left. What differs in every round counts, unless changes of it are seen to arrive: of a row that the target does not have they never do.
 func (r *run) lookAgain(ctx context.Context, source, target *pgx.Conn, c *shard.Comparison, where string, buckets []int32) (left []string, err error) {
-	var before map[string]string
-	for range verifyRounds {
+	var doubts map[string]doubt
+	for round := range verifyRounds {
 		mine, err := c.RowsOf(ctx, source, where, buckets)
 		if err != nil {
 			return nil, err
@@ -117,38 +124,44 @@ func (r *run) lookAgain(ctx context.Context, source, target *pgx.Conn, c *shard.
 		if err != nil {
 			return nil, err
 		}
-		differs := differing(mine, theirs)
-		if len(differs) == 0 {
+		if doubts = stillDiffering(doubts, mine, theirs, round == 0); len(doubts) == 0 {
 			return nil, nil
 		}
-		left = left[:0] // what is not as it was a moment ago is being written
-		for key, how := range differs {
-			if before[key] == how {
-				left = append(left, key)
-			}
-		}
-		before = differs
 		r.sleep(ctx, 100*time.Millisecond)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
+		}
+	}
+	for key, d := range doubts {
+		if !d.arrives {
+			left = append(left, key)
 		}
 	}
 	slices.Sort(left)
 	return left, nil
 }
 
-// differing are the keys of rows that are not the same on both sides, with how they differ.
-func differing(mine, theirs map[string]string) map[string]string {
-	differs := map[string]string{}
+// stillDiffering are the doubts of a round that there were in all rounds before; of the first one all.
+func stillDiffering(before map[string]doubt, mine, theirs map[string]string, first bool) map[string]doubt {
+	doubts := map[string]doubt{}
+	add := func(key string) {
+		d, doubted := before[key]
+		switch {
+		case first:
+			doubts[key] = doubt{theirs: theirs[key]}
+		case doubted:
+			doubts[key] = doubt{theirs: theirs[key], arrives: d.arrives || d.theirs != "" && theirs[key] != "" && d.theirs != theirs[key]}
+		}
+	}
 	for key, hash := range mine {
 		if theirs[key] != hash {
-			differs[key] = hash + "/" + theirs[key]
+			add(key)
 		}
 	}
-	for key, hash := range theirs {
+	for key := range theirs {
 		if _, has := mine[key]; !has {
-			differs[key] = "/" + hash
+			add(key)
 		}
 	}
-	return differs
+	return doubts
 }

@@ -458,13 +458,16 @@ func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) 
 		if view.tables != s.tx.view.tables && slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return !p.declaredAlike(s.tx.view.m, view.m) }) {
 			return tablesChanged
 		}
+		if refused := s.keepsOthers(view.m, route.Keyspace); refused != nil {
+			return refused
+		}
 		s.goBy(view)
 		keyspace := view.m.Keyspace(route.Keyspace)
 		if keyspace == nil {
 			return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 		}
 		if isFree(keyspace) {
-			return nil
+			return s.isFresh(route.Keyspace)
 		}
 		select {
 		case <-changed:

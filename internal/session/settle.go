@@ -76,22 +76,38 @@ func (s *session) newToSnapshot(wants, used []string) *pgerr.Error {
 		if slices.Contains(used, name) || s.tx.since.Keyspace(name).Same(s.currentMap().Keyspace(name)) {
 			continue
 		}
-		level, refused := s.isolation()
-		if refused != nil {
-			return refused
-		}
-		if level != readCommitted {
-			return errMoved(name)
-		}
+		return s.isFresh(name)
 	}
 	return nil
 }
 
 const readCommitted = "read committed"
 
+// keepsOthers refuses to go by a map in which another keyspace that the transaction has used is not as it was: what it did there goes by that one.
+func (s *session) keepsOthers(m *topology.Map, awaited string) *pgerr.Error {
+	for _, name := range s.used.keyspaces {
+		if name != awaited && staysWith(s.tx.view.m.Keyspace(name), m.Keyspace(name)) {
+			return errMoved(name)
+		}
+	}
+	return nil
+}
+
+// isFresh refuses what was waited for to a transaction that keeps the snapshots it has: one of them may be older than the last rows' arrival.
+func (s *session) isFresh(keyspace string) *pgerr.Error {
+	if s.backend == nil && !s.isSpread() {
+		return nil
+	}
+	level, refused := s.isolation()
+	if refused == nil && level != readCommitted {
+		refused = errMoved(keyspace)
+	}
+	return refused
+}
+
 func errMoved(keyspace string) *pgerr.Error {
 	return pgerr.New(pgerr.SerializationFailure, "rows of keyspace %q were moved to another shard while the transaction was running", keyspace).
-		WithDetail("The transaction has not used the keyspace before, and what it has seen so far is older than the move.").WithHint("Begin it again.")
+		WithDetail("What the transaction has seen or done so far goes by where rows were before.").WithHint("Begin it again.")
 }
 
 // wantedKeyspaces are those that a statement uses.

@@ -91,3 +91,35 @@ func TestSnapshotsOlderThanAMove(t *testing.T) {
 	}
 	execute(t, latest, read, key)
 }
+
+// TestSnapshotsTakenWhileRowsAreHeld: a transaction that keeps its snapshots does not go on with rows that arrive after they were taken.
+func TestSnapshotsTakenWhileRowsAreHeld(t *testing.T) {
+	w, publish := announced(t)
+	here, there := w.key(t, 1, 1), w.key(t, 2, 1)
+	const read = "SELECT count(*) FROM orders WHERE id = $1"
+	ranges := w.m.Keyspace("main").Spec().Ranges
+	for i := range ranges {
+		ranges[i].Held = ranges[i].Shard == "s1"
+	}
+	publish(ranges)
+	results := map[string]chan error{}
+	for _, level := range []string{"REPEATABLE READ", "READ COMMITTED"} {
+		conn, ended := w.client(t), make(chan error, 1)
+		execute(t, conn, "BEGIN ISOLATION LEVEL "+level)
+		execute(t, conn, read, there)
+		go func() { ended <- conn.QueryRow(t.Context(), read, here).Scan(new(int)) }()
+		results[level] = ended
+	}
+	time.Sleep(100 * time.Millisecond)
+	for i := range ranges {
+		ranges[i].Held = false
+	}
+	publish(ranges)
+	var refused *pgconn.PgError
+	if err := <-results["REPEATABLE READ"]; !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
+		t.Errorf("an old snapshot reads what may have arrived since: %v", err)
+	}
+	if err := <-results["READ COMMITTED"]; err != nil {
+		t.Error(err)
+	}
+}
