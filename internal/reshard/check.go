@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
-	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -119,9 +118,6 @@ func (r *run) check(ctx context.Context) error {
 	}
 	for i, side := range move.sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-			if _, _, err := shard.Install(ctx, conn); err != nil {
-				return err
-			}
 			return checkServer(ctx, conn, side, tables, i == 0)
 		})
 		if err != nil {

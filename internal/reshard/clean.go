@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -228,37 +229,35 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 		return err
 	}
 	for s := range now.Shards() {
-		err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error {
-			return patiently(ctx, func() error {
-				return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-					if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
-						return err
-					}
-					return shard.DropOwnedViews(ctx, tx, move.Keyspace)
-				})
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, side := range move.sides() {
-		if err := r.restoreIdentities(ctx, side); err != nil {
-			return err
-		}
-		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-			if err := shard.DropMarks(ctx, conn, move.ID); err != nil {
-				return err
-			}
-			_, err := conn.Exec(ctx, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname = $1", move.origin())
-			return err
-		})
-		if err != nil {
+		if err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error { return r.forgetOn(ctx, conn, s.Name()) }); err != nil {
 			return err
 		}
 	}
 	_, err := r.mover.config.Store.EndMove(ctx, move.ID)
 	return err
+}
+
+// forgetOn removes what the move has made on a shard, and last of all who carries it out.
+func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
+	move := r.state()
+	err := patiently(ctx, func() error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
+				return err
+			}
+			return shard.DropOwnedViews(ctx, tx, move.Keyspace)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.restoreIdentities(ctx, conn, name); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname = $1", move.origin()); err != nil {
+		return err
+	}
+	return r.noMoreLead(ctx, conn, name)
 }
 
 // Clean-up goes through a table by its pages, so that no row is looked at twice, and by so many at a time that nobody waits long behind it.
@@ -325,6 +324,7 @@ func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, leaf shard.Leaf, w
 		if to >= leaf.Pages {
 			to = -1
 		}
+		failpoint.Hit("move.clean.rows")
 		started := time.Now()
 		tag, err := conn.Exec(ctx, fmt.Sprintf("DELETE FROM ONLY %s AS t WHERE %s AND (%s)", leaf.Name, shard.PagesSQL(from, to), where))
 		if err != nil {

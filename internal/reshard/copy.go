@@ -1,6 +1,7 @@
 package reshard
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -278,6 +280,7 @@ func (c *copier) copyChunk(ctx context.Context, from, to *pgx.Conn, work chunk) 
 	if _, err := to.Exec(ctx, "BEGIN; "+shard.CopySettings); err != nil {
 		return err
 	}
+	failpoint.Hit("move.copy.rows")
 	rows, err := pipe(ctx, from.PgConn(), work.table.definition.ReadPartSQL(work.leaf.Name, where), to.PgConn(), work.table.definition.WriteSQL(), &counted{table: work.table, limit: c.move.Options.MaxRate / int64(c.move.Options.Streams)})
 	if err != nil {
 		return err
@@ -319,13 +322,19 @@ func (n *counted) pass(ctx context.Context, size int) {
 	}
 }
 
+// pipeBuffer is how much is handed over at a time. It is what the driver sends in one message.
+const pipeBuffer = 64 << 10
+
 // pipe streams what one server reads into another.
 func pipe(ctx context.Context, from *pgconn.PgConn, read string, to *pgconn.PgConn, write string, n *counted) (int64, error) {
 	reader, writer := io.Pipe()
 	var reading sync.WaitGroup
 	var readError error
 	reading.Go(func() {
-		_, readError = from.CopyTo(ctx, &passing{ctx, writer, n}, read)
+		buffer := bufio.NewWriterSize(&passing{ctx, writer, n}, pipeBuffer) // rows come one by one, and each would wait for its reader
+		if _, readError = from.CopyTo(ctx, buffer, read); readError == nil {
+			readError = buffer.Flush()
+		}
 		_ = writer.CloseWithError(readError) // never fails
 	})
 	tag, err := to.CopyFrom(ctx, reader, write)

@@ -191,20 +191,18 @@ func alterPatiently(ctx context.Context, conn *pgx.Conn, sql string) error {
 }
 
 // restoreIdentities gives tables back the replica identity that they had.
-func (r *run) restoreIdentities(ctx context.Context, side string) error {
-	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-		for _, one := range r.state().Identities {
-			if one.Shard != side {
-				continue
-			}
-			kind := map[string]string{"d": "DEFAULT", "n": "NOTHING", "i": "USING INDEX " + sqltext.QuoteIdentifier(one.Index)}[one.Kind]
-			err := alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY "+kind)
-			if err != nil && !isUndefined(err) {
-				return fmt.Errorf("give table %s back its replica identity: %w", one.Table, err)
-			}
+func (r *run) restoreIdentities(ctx context.Context, conn *pgx.Conn, side string) error {
+	for _, one := range r.state().Identities {
+		if one.Shard != side {
+			continue
 		}
-		return nil
-	})
+		kind := map[string]string{"d": "DEFAULT", "n": "NOTHING", "i": "USING INDEX " + sqltext.QuoteIdentifier(one.Index)}[one.Kind]
+		err := alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY "+kind)
+		if err != nil && !isUndefined(err) {
+			return fmt.Errorf("give table %s back its replica identity: %w", one.Table, err)
+		}
+	}
+	return nil
 }
 
 // divide splits ranges where the move's begin and end, and pins keys to where they are: that changes nothing but the map.
@@ -246,7 +244,7 @@ func (r *run) publication(ctx context.Context, now *topology.Map, side, name str
 	if err != nil {
 		return err
 	}
-	parts := []string{"cleave.marks WHERE (move = " + sqltext.QuoteLiteral(move.ID) + ")"}
+	parts := []string{"cleave.marks WHERE (move = " + sqltext.QuoteLiteral(move.ID) + " AND " + shard.MarkTravels + ")"}
 	for _, t := range move.tables(now) {
 		filter, err := selection.Filter(t)
 		if err != nil {

@@ -23,6 +23,9 @@ type run struct {
 	leadership *store.Leadership
 	id         string
 
+	leading sync.Mutex
+	leads   map[string]bool // the shards that know that this process carries the move out
+
 	mu      sync.Mutex // guards what follows
 	move    *Move
 	heard   Wish
@@ -51,7 +54,7 @@ func (r *run) deafSince(router string, hears bool) time.Time {
 
 func newRun(v *Mover, l *store.Leadership, m *Move) *run {
 	m.Options = m.Options.withDefaults()
-	return &run{mover: v, leadership: l, id: m.ID, move: m, woken: make(chan struct{}, 1)}
+	return &run{mover: v, leadership: l, id: m.ID, move: m, leads: map[string]bool{}, woken: make(chan struct{}, 1)}
 }
 
 // hear takes a wish in. What is under way ends for one that cannot wait.
@@ -319,15 +322,50 @@ func (r *run) connect(ctx context.Context, now *topology.Map, name string) (*pgx
 	if s == nil {
 		return nil, stop("shard %q is not in the shard map", name)
 	}
-	conn, err := r.mover.config.Access.Connect(ctx, s.Spec())
+	conn, err := r.mover.config.Access.ConnectAs(ctx, s.Spec(), shard.Application(r.application(), r.leadership.Token()))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET application_name = 'cleave/move'"); err != nil {
+	if _, err = conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"); err == nil {
+		err = r.lead(ctx, conn, name)
+	}
+	if err != nil {
 		closeQuietly(conn)
 		return nil, err
 	}
 	return conn, nil
+}
+
+// application is what the move's connections are called, before their leader's number.
+func (r *run) application() string { return "cleave/move " + r.id }
+
+// lead has a shard know that this process carries the move out, before it does anything there: who did so before may have slept, and would go on deleting or copying rows that have another owner by now. If the shard knows of a later leader, this is the one that has slept.
+func (r *run) lead(ctx context.Context, conn *pgx.Conn, name string) error {
+	r.leading.Lock()
+	defer r.leading.Unlock()
+	if !r.leads[name] {
+		if _, _, err := shard.Install(ctx, conn); err != nil {
+			return err
+		}
+		stillLeads := func() error { return r.save(ctx, func(*Move) {}) }
+		if err := shard.TakeLead(ctx, conn, r.id, r.application(), r.leadership.Token(), stillLeads); err != nil {
+			return err
+		}
+		r.leads[name] = true
+	}
+	leads, err := shard.Leads(ctx, conn, r.id, r.leadership.Token())
+	if err == nil && !leads {
+		return store.ErrNotLeader
+	}
+	return err
+}
+
+// noMoreLead removes all that the move has noted on a shard. Nothing may be done there after it.
+func (r *run) noMoreLead(ctx context.Context, conn *pgx.Conn, name string) error {
+	r.leading.Lock()
+	defer r.leading.Unlock()
+	r.leads[name] = false
+	return shard.DropMarks(ctx, conn, r.id)
 }
 
 func closeQuietly(conn *pgx.Conn) {

@@ -233,7 +233,7 @@ func answerStub(out []byte, kind byte, body []byte, status *byte) []byte {
 			out = append(out, stubRows...)
 			if isHello {
 				greeting := make([][]byte, shard.GreetingColumns)
-				copy(greeting, [][]byte{[]byte("public"), []byte("postgres"), []byte("150000"), []byte("100"), []byte("3"), []byte("1"), []byte("f"), []byte("7"), []byte("1"), []byte("1")})
+				copy(greeting, [][]byte{[]byte("public"), []byte("postgres"), []byte("150000"), []byte("100"), []byte("3"), []byte("1"), []byte("f"), []byte("7"), []byte("1"), []byte("1"), nil, nil, nil, []byte("0")})
 				out = wire.AppendDataRow(out, greeting)
 			} else {
 				out = append(out, stubRow...)

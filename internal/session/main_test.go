@@ -200,7 +200,8 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	c.pools.Name, c.pools.Logger, c.pools.Access = "cleave/"+incarnation, quiet, shard.Access{}
 	c.pools.LoginsPerSecond = orDefault(c.pools.LoginsPerSecond, 1000)
 	c.pools.Startup = map[string]string{shard.RouterParameter: incarnation}
-	c.pools.OnLogin = Greet(incarnation, w.m.Version, nil)
+	w.published.Store(w.m)
+	c.pools.OnLogin = Greet(incarnation, func() uint64 { return w.published.Load().Version() }, nil)
 	w.pools = pool.New(c.pools)
 	t.Cleanup(w.pools.Close)
 	real := w.m

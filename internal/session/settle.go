@@ -7,6 +7,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -103,6 +104,22 @@ func (s *session) isFresh(keyspace string) *pgerr.Error {
 		refused = errMoved(keyspace)
 	}
 	return refused
+}
+
+// mayRunOn refuses a backend to a statement that was planned by an older map than its shard allows. Most often the pool has none of those: a router says hello with the map that it has, and whoever goes by an older one is waited for. But a router that has slept may have
+// been given up, and have read the newer map since.
+func (s *session) mayRunOn(backend *pool.Backend) *pgerr.Error {
+	minimum := backend.State.(*serverState).greeting.MinimumVersion //nolint:forcetypeassert // OnLogin puts it there
+	if s.tx.view == nil || s.tx.view.m.Version() >= minimum {
+		return nil
+	}
+	older, newest := s.tx.view.m, s.server.see().m
+	for _, name := range s.used.keyspaces {
+		if newest == nil || !older.Keyspace(name).Same(newest.Keyspace(name)) {
+			return errMoved(name)
+		}
+	}
+	return nil
 }
 
 func errMoved(keyspace string) *pgerr.Error {

@@ -9,16 +9,17 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // announced is a world whose router hears at once of every map.
-func announced(t *testing.T) (w *world, publish func(ranges []topology.RangeSpec)) {
+func announced(t *testing.T, pools ...pool.Config) (w *world, publish func(ranges []topology.RangeSpec)) {
 	t.Helper()
 	var changed atomic.Pointer[chan struct{}]
 	first := make(chan struct{})
 	changed.Store(&first)
-	w = newWorld(t, worldConfig{noPlain: true, config: Config{HoldTimeout: patience, MapChanged: func() <-chan struct{} { return *changed.Load() }}})
+	w = newWorld(t, worldConfig{noPlain: true, pools: append(pools, pool.Config{})[0], config: Config{HoldTimeout: patience, MapChanged: func() <-chan struct{} { return *changed.Load() }}})
 	return w, func(ranges []topology.RangeSpec) {
 		now := w.published.Load()
 		w.publish(must[*topology.Map](t)(now.Next(topology.ReplaceRanges("main", ranges, topology.Assignment{}))))
@@ -121,5 +122,41 @@ func TestSnapshotsTakenWhileRowsAreHeld(t *testing.T) {
 	}
 	if err := <-results["READ COMMITTED"]; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOldPlansGetNoNewBackends: a statement that waits for a backend while its rows go elsewhere, and while its router is given up for that, does not look where they were, though the router knows the newer map when it gets one; one whose rows stay goes on.
+func TestOldPlansGetNoNewBackends(t *testing.T) {
+	for name, moves := range map[string]bool{"its rows move": true, "its rows stay": false} {
+		t.Run(name, func(t *testing.T) {
+			w, publish := announced(t, pool.Config{PerShard: 1})
+			first, waiting, key := w.client(t), w.client(t), w.key(t, 1, 1)
+			read := "SELECT count(*) FROM orders WHERE id = $1"
+			if !moves {
+				read = "SELECT count(*) FROM countries WHERE code = $1::bigint::text" // every shard has it, and the home shard is as good as any
+			}
+			execute(t, waiting, read, key) // so that it has nothing to ask but for its rows
+			execute(t, first, "BEGIN")
+			execute(t, first, "SELECT count(*) FROM orders WHERE id = $1", key)
+			ended := make(chan error, 1)
+			go func() { ended <- waiting.QueryRow(t.Context(), read, key).Scan(new(int)) }()
+			eventually(t, "the statement waits", func() bool { return w.waits(waiting.PgConn().PID()) })
+			ranges := w.m.Keyspace("main").Spec().Ranges
+			for i := range ranges {
+				ranges[i].Shard = "s2"
+			}
+			publish(ranges)
+			shard := w.onShard(t, 1)
+			execute(t, shard, "UPDATE cleave.identity SET minimum_version = $1", w.published.Load().Version())
+			execute(t, shard, "SELECT pg_terminate_backend(pid) FROM cleave.backends")
+			_, _ = first.Exec(t.Context(), "ROLLBACK") // it hears of it, and gives the backend back
+			var refused *pgconn.PgError
+			switch err := <-ended; {
+			case moves && (!errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure):
+				t.Errorf("it looked where its rows were: %v", err)
+			case !moves && err != nil:
+				t.Error(err)
+			}
+		})
 	}
 }

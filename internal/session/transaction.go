@@ -97,6 +97,10 @@ func (s *session) borrow(shard int) error {
 		}
 		return pgerr.New(pgerr.ConnectionFailure, "no backend could be had").WithDetail("%s", err)
 	}
+	if refused := s.mayRunOn(backend); refused != nil {
+		backend.Release()
+		return refused
+	}
 	s.hold(backend)
 	if s.poolMode == SessionMode && !s.isAside {
 		s.pin("session pooling")

@@ -69,12 +69,24 @@ func (a Access) Connect(ctx context.Context, spec topology.ShardSpec) (*pgx.Conn
 	return a.ConnectTo(ctx, spec, spec.Primary.Address)
 }
 
+// ConnectAs is [Access.Connect] under another name than the control plane's, as pg_stat_activity shows it from the beginning.
+func (a Access) ConnectAs(ctx context.Context, spec topology.ShardSpec, application string) (*pgx.Conn, error) {
+	return a.connect(ctx, spec, spec.Primary.Address, application)
+}
+
 // ConnectTo logs in to the shard's instance at this address, a replica for example.
 func (a Access) ConnectTo(ctx context.Context, spec topology.ShardSpec, address string) (*pgx.Conn, error) {
+	return a.connect(ctx, spec, address, "")
+}
+
+func (a Access) connect(ctx context.Context, spec topology.ShardSpec, address, application string) (*pgx.Conn, error) {
 	access := a.to(spec)
 	config, err := access.config(address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to shard %q at %s: %w", spec.Name, address, err)
+	}
+	if application != "" {
+		config.RuntimeParams["application_name"] = application
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,10 @@ const movesNoted = `
 		router text NOT NULL
 	);
 	COMMENT ON TABLE cleave.backends IS 'which router each backend serves; some of them may have ended';
-	REVOKE ALL ON cleave.backends FROM PUBLIC;
+	REVOKE ALL ON cleave.backends FROM PUBLIC;` + helloNoted
+
+// helloNoted is hello of that step.
+const helloNoted = `
 	CREATE OR REPLACE FUNCTION cleave.hello(router text, version bigint, session_path text DEFAULT current_setting('search_path'), session_role name DEFAULT current_user,
 		OUT search_path text, OUT role text, OUT server_version integer, OUT max_connections integer, OUT reserved_connections integer,
 		OUT map_version bigint, OUT in_recovery boolean)
@@ -60,6 +64,13 @@ const movesNoted = `
 		in_recovery := pg_is_in_recovery();
 	END
 	$hello$;`
+
+// minimumTold is the step of the schema in which hello tells the minimum version too: what was planned by an older map than that may not run on the backend, whatever the router knows by then.
+var minimumTold = "DROP FUNCTION cleave.hello(text, bigint, text, name);" + strings.NewReplacer(
+	"CREATE OR REPLACE", "CREATE", "OUT map_version bigint,", "OUT map_version bigint, OUT minimum_version bigint,", "map_version := own.map_version;", "map_version := own.map_version; minimum_version := own.minimum_version;",
+).Replace(helloNoted) + `
+	COMMENT ON FUNCTION cleave.hello(text, bigint, text, name) IS 'the first statement of a router: refuses one whose map is too old, and tells the others what they need to know';
+	GRANT EXECUTE ON FUNCTION cleave.hello(text, bigint, text, name) TO PUBLIC;`
 
 // Fence ends the backends of all routers that are not among those that have settled, and returns when they are gone. The shard must have recorded the map whose minimum version those that have not
 // settled do not have, so that they do not come back; whoever says hello meanwhile is heard.

@@ -24,6 +24,8 @@ type Greeting struct {
 	MaxConnections, ReservedConnections int
 	// MapVersion is the version of the map that the shard has recorded; 0 if none is.
 	MapVersion uint64
+	// MinimumVersion is the oldest version by which a statement may be planned that runs here; 0 of a shard whose schema is older than that.
+	MinimumVersion uint64
 	// InRecovery: it is a replica.
 	InRecovery bool
 	// PID and Start are the session's process and when it was started, in microseconds, and Timeline is the server's; 0 of a replica.
@@ -45,12 +47,12 @@ type Greeting struct {
 func HelloSQL(router string, version uint64) string {
 	return fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SET LOCAL synchronous_commit = off; SELECT h.search_path, h.role, h.server_version, h.max_connections, h.reserved_connections, h.map_version, h.in_recovery, a.pid,
 		(EXTRACT(epoch FROM a.backend_start) OPERATOR(pg_catalog.*) 1000000)::bigint,
-		CASE WHEN h.in_recovery THEN 0 ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::integer END, pg_catalog.current_setting('cleave.fanout', true), pg_catalog.current_setting('cleave.partial_results', true), pg_catalog.current_setting('statement_timeout')
+		CASE WHEN h.in_recovery THEN 0 ELSE ('x' OPERATOR(pg_catalog.||) pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::integer END, pg_catalog.current_setting('cleave.fanout', true), pg_catalog.current_setting('cleave.partial_results', true), pg_catalog.current_setting('statement_timeout'), COALESCE(pg_catalog.to_jsonb(h) OPERATOR(pg_catalog.->>) 'minimum_version', '0')
 		FROM cleave.hello(%s, %d) h, pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid(); COMMIT`, sqltext.QuoteLiteral(router), version)
 }
 
 // GreetingColumns is how many values there are in the row that hello answers with.
-const GreetingColumns = 13
+const GreetingColumns = 14
 
 // ParseGreeting reads the row that hello answered with, each value in its text form.
 func ParseGreeting(row []string) (Greeting, error) {
@@ -66,8 +68,10 @@ func ParseGreeting(row []string) (Greeting, error) {
 		*into = number
 	}
 	var err error
-	if g.MapVersion, err = strconv.ParseUint(row[5], 10, 64); err != nil {
-		return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
+	for column, into := range map[int]*uint64{5: &g.MapVersion, 13: &g.MinimumVersion} {
+		if *into, err = strconv.ParseUint(row[column], 10, 64); err != nil {
+			return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)
+		}
 	}
 	if g.Start, err = strconv.ParseInt(row[8], 10, 64); err != nil {
 		return Greeting{}, fmt.Errorf("read the shard's greeting: %w", err)

@@ -38,7 +38,7 @@ func TestHelloTellsWhatARouterNeeds(t *testing.T) {
 	conn := connectAsRouter(t, spec)
 	got := must[Greeting](t)(hello(t, conn, "r-1", c.m.Version()))
 	want := Greeting{
-		SearchPath: "app, public", Role: "app", MapVersion: c.m.Version(),
+		SearchPath: "app, public", Role: "app", MapVersion: c.m.Version(), MinimumVersion: one[uint64](t, c.conns[0], "SELECT minimum_version FROM cleave.identity"),
 		ServerVersion:       one[int](t, c.conns[0], "SELECT current_setting('server_version_num')::int"),
 		MaxConnections:      one[int](t, c.conns[0], "SELECT current_setting('max_connections')::int"),
 		ReservedConnections: one[int](t, c.conns[0], "SELECT current_setting('superuser_reserved_connections')::int"),

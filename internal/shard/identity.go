@@ -144,7 +144,8 @@ const selectIdentity = "SELECT cluster, shard, number, map_version, minimum_vers
 
 // lockIdentity reads the identity and keeps all others from changing the record until the transaction ends.
 func lockIdentity(ctx context.Context, tx pgx.Tx) (*Identity, error) {
-	id, err := scanIdentity(tx.QueryRow(ctx, selectIdentity+" FOR UPDATE"))
+	// Everybody who records waits behind this lock: one who falls asleep with it must not keep it for long.
+	id, err := scanIdentity(tx.QueryRow(ctx, selectIdentity+" WHERE set_config('idle_in_transaction_session_timeout', '10s', true) <> '' FOR UPDATE"))
 	switch {
 	case notThere(err):
 		return nil, errNotInstalled

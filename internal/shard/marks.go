@@ -71,3 +71,47 @@ func LastNote(ctx context.Context, conn *pgx.Conn, move, note string) (rest stri
 	}
 	return rest, nil
 }
+
+// TakeLead has a shard know who carries a move out, by a number that is higher for every later leader, and ends the connections of those before, which may have slept. It returns when they are gone. Connections of a move
+// are called application followed by their leader's number; each asks [Leads] when it begins. Whether the number is still the leader's is asked between the two: after that, any later one is noted here later.
+func TakeLead(ctx context.Context, conn *pgx.Conn, move, application string, number int64, stillLeads func() error) error {
+	if err := LeaveMark(ctx, conn, move, leadMark(number)); err != nil {
+		return err
+	}
+	if err := stillLeads(); err != nil {
+		_, _ = conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", move, leadMark(number)) // it says nothing, and would be left
+		return err
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		var left int
+		err := conn.QueryRow(ctx, "SELECT count(CASE WHEN pg_terminate_backend(pid) THEN 1 ELSE 1 END) FROM pg_stat_activity WHERE starts_with(application_name, $1 || ' ') AND application_name <> $2", application, Application(application, number)).Scan(&left)
+		if err != nil || left == 0 {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("connections of an earlier leader do not end: %w", ctx.Err())
+		}
+	}
+}
+
+// Application is what connections of a move are called under a leader.
+func Application(application string, number int64) string {
+	return fmt.Sprintf("%s %d", application, number)
+}
+
+// MarkTravels is the condition of marks that are for the other shard: who leads, each shard is told by itself.
+const MarkTravels = "NOT starts_with(mark, 'leader ')"
+
+// leadMark sorts as its number does.
+func leadMark(number int64) string { return fmt.Sprintf("leader %020d", number) }
+
+// Leads says whether this number is the last one that a shard has heard of for a move.
+func Leads(ctx context.Context, conn *pgx.Conn, move string, number int64) (leads bool, err error) {
+	err = conn.QueryRow(ctx, "SELECT coalesce(max(mark COLLATE \"C\") = $2, false) FROM cleave.marks WHERE move = $1 AND starts_with(mark, 'leader ')", move, leadMark(number)).Scan(&leads)
+	if err != nil {
+		return false, fmt.Errorf("see who carries a move out: %w", err)
+	}
+	return leads, nil
+}

@@ -170,4 +170,47 @@ func TestAStoppedRouterSeesNothingOld(t *testing.T) {
 	t.Logf("switches: %+v; the writer heard %v", m.Switches, written.err)
 }
 
+// TestASleepingLeaderWakesUp long after others have carried its move out, and another one back: it had a connection to the shard that owns the rows again by then, and was about to write or delete there: line M33.
+func TestASleepingLeaderWakesUp(t *testing.T) {
+	s := newStage(t, faults.Config{Routers: 3}, 4)
+	s.load.Faulty = true
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	for _, c := range []struct {
+		point  string
+		always bool // also where there is not much time
+	}{
+		{"move.clean.rows", true}, {"move.copy.rows", true}, {"move.switch.close", false}, {"move.switch.pass", true},
+	} {
+		if !c.always && !everything() {
+			continue
+		}
+		ok := t.Run(c.point, func(t *testing.T) {
+			leader, err := s.Leader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Stop, Process: leader.PID()}); err != nil {
+				t.Fatal(err)
+			}
+			defer leader.Continue()
+			there := s.start(t, api.StartMove{From: "s1", To: "s2"})
+			s.reached(t, c.point)
+			s.await(t, there, time.Minute, "done")
+			back := s.start(t, api.StartMove{From: "s2", To: "s1"})
+			s.await(t, back, time.Minute, "done")
+			leader.Continue()
+			time.Sleep(2 * time.Second) // it does what it can
+			if problems := s.load.Problems(); len(problems) > 0 {
+				t.Fatal(strings.Join(problems, "\n"))
+			}
+			s.clean(t)
+		})
+		if !ok {
+			break
+		}
+	}
+	s.finish(t)
+}
+
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
