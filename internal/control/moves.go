@@ -89,6 +89,15 @@ func movesFor(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
 	return moves, nil
 }
 
+// asStored writes a key as the map does, however somebody has written it.
+func asStored(k *topology.Keyspace, key topology.Point) (topology.Point, error) {
+	encoded, err := k.EncodeBound(key)
+	if err != nil {
+		return nil, err
+	}
+	return k.Texts(encoded)
+}
+
 // keyspaceMoves are the moves of one keyspace, by the shards that own what is named.
 func keyspaceMoves(k *topology.Keyspace, request api.StartMove) ([]*reshard.Move, error) {
 	bySource := map[string]*reshard.Move{}
@@ -129,8 +138,12 @@ func keyspaceMoves(k *topology.Keyspace, request api.StartMove) ([]*reshard.Move
 		if err != nil {
 			return nil, &InvalidError{Message: err.Error()}
 		}
+		pin, err := asStored(k, key)
+		if err != nil {
+			return nil, &InvalidError{Message: err.Error()}
+		}
 		if wanted(place.Shard.Name()) {
-			of(place.Shard.Name()).Pins = append(of(place.Shard.Name()).Pins, topology.Point(key))
+			of(place.Shard.Name()).Pins = append(of(place.Shard.Name()).Pins, pin)
 		}
 	}
 	moves := make([]*reshard.Move, 0, len(bySource))

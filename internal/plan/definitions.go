@@ -24,6 +24,7 @@ func planDefinition(p *planner, s *facts.Statement, out *Statement) {
 	refuseKeptSetConfig(s, out)
 	p.keepTriggersOnLater(s, out)
 	out.Schema = true
+	out.Beyond = out.Beyond || s.Object.Type == "ALL IN SCHEMA" || s.Kind == "ReassignOwnedStmt" || s.Kind == "DropOwnedStmt" || s.Kind == "DropStmt" && s.Object.Type == "SCHEMA"
 	out.NoBlock = runsOutsideBlocks(s)
 	if out.PasswordAt = s.Object.PasswordAt; out.PasswordAt > 0 {
 		p.plan.Uncacheable = true // the place depends on what stands before it
@@ -62,6 +63,7 @@ func (d *definition) table(t facts.Table) {
 	case sharded, reference:
 		d.declared(&r)
 	case reaching:
+		d.out.Beyond = d.out.Beyond || r.isView()
 		d.reaching(&r)
 	case single:
 		d.isOn(r.shard)

@@ -94,6 +94,8 @@ type Statement struct {
 	LockFirst bool
 	// HoldRight is the right to the tables of Holds that the definition needs; empty: one has to own them.
 	HoldRight string
+	// Beyond: the definition changes views of declared tables, or rights to tables and owners of tables that it does not name.
+	Beyond bool
 	// Alters are the declared tables that a definition is about, those of its indexes and triggers included.
 	Alters []RelationName
 	// Load is set for a COPY of a sharded table or of a query, and for one from the client to a reference table.

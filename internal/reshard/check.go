@@ -167,9 +167,7 @@ const findingsQuery = `
 		WHEN c.relpersistence <> 'p' THEN 'it is unlogged: nothing tells of its changes'
 		WHEN EXISTS (SELECT FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE i.inhrelid = c.oid AND p.relkind <> 'p') THEN 'it inherits from another table'
 		WHEN NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary)
-			AND NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisunique AND x.indimmediate AND x.indisvalid AND x.indpred IS NULL AND x.indexprs IS NULL
-				AND NOT EXISTS (SELECT FROM unnest(x.indkey) k JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k WHERE NOT a.attnotnull))
-			THEN 'it has no primary key, and no unique index over columns that are not null: each changed row would have to be looked for in all of the table'
+			THEN 'it has no primary key: each changed row would have to be looked for in all of the table (ALTER TABLE … ADD PRIMARY KEY USING INDEX makes one of a unique index)'
 		WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typname = 'lo') THEN 'a column refers to large objects, which no shard shares'
 		END
 	FROM unnest($1::text[]) AS t (name) JOIN pg_class c ON c.oid = t.name::regclass`

@@ -63,7 +63,7 @@ func (r *run) carryBack(ctx context.Context) error {
 		return err
 	}
 	if !same {
-		return r.noWayBack(ctx)
+		return r.noWayBack(ctx, anotherServer+": there is no way back")
 	}
 	move := r.state()
 	var begins string // what was applied there before is not to be carried back
@@ -77,24 +77,46 @@ func (r *run) carryBack(ctx context.Context) error {
 	if begins == "" {
 		return stop("shard %q does not know from where its changes are to be carried back", move.Target)
 	}
-	return r.on(ctx, move.Source, func(ctx context.Context, conn *pgx.Conn) error {
+	var refused bool // by the source: a subscription that fails disables itself
+	err = r.on(ctx, move.Source, func(ctx context.Context, conn *pgx.Conn) error {
 		var enabled bool
 		if err := conn.QueryRow(ctx, "SELECT subenabled FROM pg_subscription WHERE subname = $1 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", move.back()).Scan(&enabled); err != nil || enabled {
 			return err
 		}
-		if _, err := conn.Exec(ctx, "SELECT pg_replication_origin_advance('pg_' || oid, $1::text::pg_lsn) FROM pg_subscription WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", begins, move.back()); err != nil {
+		refused = move.CarriesBack
+		// Never backwards: what has been applied since would be applied again.
+		const advance = `SELECT pg_replication_origin_advance('pg_' || oid, $1::text::pg_lsn) FROM pg_subscription WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND coalesce(pg_replication_origin_progress('pg_' || oid, true), '0/0') < $1::text::pg_lsn`
+		if _, err := conn.Exec(ctx, advance, begins, move.back()); err != nil {
 			return fmt.Errorf("say from where changes are to be carried back: %w", err)
 		}
 		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.back()+" ENABLE") // its commit makes the other durable
 		return err
 	})
+	switch {
+	case err != nil:
+		return err
+	case refused && move.Failures >= mostRefusals:
+		return r.noWayBack(ctx, fmt.Sprintf("shard %q refuses a change, and its log says which: there is no way back", move.Source))
+	case refused:
+		return fmt.Errorf("shard %q has refused a change of the way back, and its log says which: it is tried again", move.Source)
+	case !move.CarriesBack:
+		return r.save(ctx, func(m *Move) { m.CarriesBack = true })
+	}
+	return nil
 }
 
+// mostRefusals is how often a change of the way back is tried.
+const mostRefusals = 8
+
 // noWayBack gives the way back up: what was streamed to a server that is not the one that it was may be missing there. The rows stay where they are.
-func (r *run) noWayBack(ctx context.Context) error {
+func (r *run) noWayBack(ctx context.Context, why string) error {
+	if err := r.letGo(ctx); err != nil { // of a rolling back
+		return err
+	}
 	err := r.save(ctx, func(m *Move) {
 		m.goTo(Switched)
-		m.WayBack, m.RollsBack, m.Error = false, false, "a server is not the one that it was: there is no way back"
+		m.WayBack, m.RollsBack, m.Error = false, false, why
 	})
 	if err != nil {
 		return err
@@ -168,27 +190,36 @@ func (r *run) count(ctx context.Context, now *topology.Map) {
 // cancel takes everything back before the switch.
 func (r *run) cancel(ctx context.Context) error {
 	move := r.state()
-	if err := errors.Join(r.endForward(ctx), r.endBack(ctx)); err != nil {
-		return err
-	}
 	now, err := r.current(ctx)
 	if err != nil {
 		return err
 	}
 	is, alike, err := move.marked(now)
-	if err != nil {
+	c := move.course()
+	switch {
+	case err != nil:
+		return err
+	case alike && is == c.turned(): // whoever led before has changed the owner
+		return r.save(ctx, func(m *Move) {
+			m.goTo(Switched)
+			m.Error = "it was asked to cancel, and the owner had changed by then"
+		})
+	case alike && is.held:
+		return r.letGo(ctx)
+	}
+	if err := errors.Join(r.endForward(ctx), r.endBack(ctx)); err != nil {
 		return err
 	}
 	switch {
-	case !alike: // it was never announced
-		err = r.forget(ctx, now)
-	case is == move.course().announced():
+	case alike && is == c.announced():
 		if err := r.deleteRows(ctx, now, move.Target); err != nil {
 			return err
 		}
 		fallthrough
-	default:
-		err = r.withdraw(ctx, move.course().announced(), plain(move.Source))
+	case alike && is == plain(move.Source): // perhaps not everybody has heard of it
+		err = r.withdraw(ctx, c.announced(), plain(move.Source))
+	default: // it was never announced, and somebody else has the rows by now
+		err = r.forget(ctx, now)
 	}
 	if err != nil {
 		return err
@@ -240,7 +271,7 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 // forgetOn removes what the move has made on a shard, and last of all who carries it out.
 func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 	move := r.state()
-	err := patiently(ctx, func() error {
+	err := r.patiently(ctx, func() error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
 				return err

@@ -44,6 +44,9 @@ func (p Phase) mayCancel() bool {
 	return slices.Contains([]Phase{Asked, Checking, Preparing, Announcing, Copying, CatchingUp, Verifying, Ready}, p)
 }
 
+// switches says whether the owner changes in this phase, so that statements may be held.
+func (p Phase) switches() bool { return p == Switching || p == RollingBack }
+
 // Wish is what somebody wants to become of a move.
 type Wish string
 
@@ -146,6 +149,10 @@ type Move struct {
 	// SwitchNow: somebody has said that it may switch. FinishNow: the way back may go.
 	SwitchNow bool `json:"switch_now,omitempty"`
 	FinishNow bool `json:"finish_now,omitempty"`
+	// Resumed: somebody has mended what stopped it.
+	Resumed bool `json:"resumed,omitempty"`
+	// CarriesBack: the way back has begun to carry changes.
+	CarriesBack bool `json:"carries_back,omitempty"`
 	// Switches are the last attempts to switch, and how long statements were held for each.
 	Switches []Attempt `json:"switches,omitempty"`
 	// Verified is what the comparison came to.

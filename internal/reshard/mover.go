@@ -37,27 +37,35 @@ type Mover struct {
 	poked chan struct{}
 	// busy are shards that are about to exchange rows, by name: what they record is the switch's business.
 	mu   sync.Mutex
-	busy map[string]int
+	busy map[string]bool
 }
 
 // IsSwitching says whether a shard takes part in a switch that is under way here. Who has it record something makes others wait.
 func (v *Mover) IsSwitching(name string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.busy[name] > 0
+	return v.busy[name]
 }
 
-// switches notes that shards take part in a switch, until the function that it returns is called.
-func (v *Mover) switches(names ...string) (end func()) {
-	count := func(by int) {
+// switches notes that shards take part in a switch, until the function that it returns is called. One of them may be busy with another: two would wait for each other's records.
+func (v *Mover) switches(names ...string) (end func(), free bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, name := range names {
+		if v.busy[name] {
+			return nil, false
+		}
+	}
+	for _, name := range names {
+		v.busy[name] = true
+	}
+	return func() {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		for _, name := range names {
-			v.busy[name] += by
+			delete(v.busy, name)
 		}
-	}
-	count(1)
-	return func() { count(-1) }
+	}, true
 }
 
 // New returns a mover. Nothing happens until [Mover.Run].
@@ -68,7 +76,7 @@ func New(config Config) *Mover {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	return &Mover{config: config, poked: make(chan struct{}, 1), busy: map[string]int{}}
+	return &Mover{config: config, poked: make(chan struct{}, 1), busy: map[string]bool{}}
 }
 
 // Poke has the mover look at once whether there is something new to do, if it is this process's.
@@ -130,7 +138,7 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 		busy := current == nil && slices.ContainsFunc(moves, func(other *Move) bool {
 			return other.ID != m.ID && other.Keyspace == m.Keyspace && now.moves[other.ID] != nil
 		})
-		if current == nil && !busy {
+		if current == nil && !busy && v.isStill(ctx, m) {
 			current = newRun(v, leadership, m)
 			now.moves[m.ID] = current
 			work.Go(func() {
@@ -149,6 +157,12 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 		}
 	}
 	return nil
+}
+
+// isStill says whether a move is stored as it was read: the run that carried it out may have ended meanwhile, and what it has done must not be done again. The caller sees to it that none begins or ends.
+func (v *Mover) isStill(ctx context.Context, m *Move) bool {
+	job, err := v.config.Store.Job(ctx, m.ID)
+	return err == nil && job.Revision == m.revision
 }
 
 // keptMoves is how many moves are remembered after they have ended, and as many plans.
@@ -201,14 +215,20 @@ func (v *Mover) open(jobs []store.Job) []*Move {
 // queue lets a move wait for another of its keyspace; one that is not wanted any more ends.
 func (v *Mover) queue(ctx context.Context, leadership *store.Leadership, m *Move) {
 	waiting := "another move of keyspace " + m.Keyspace + " comes first"
-	if wish, _, err := v.config.Store.Wished(ctx, m.ID); err == nil && Wish(wish) == Cancel && m.Phase == Asked {
+	wish, revision, err := v.config.Store.Wished(ctx, m.ID)
+	cancelled := err == nil && Wish(wish) == Cancel && m.Phase == Asked
+	if cancelled {
 		m.Phase, m.Since, m.Ended, waiting = Cancelled, time.Now().UTC(), time.Now().UTC(), ""
 	} else if m.Waiting == waiting {
 		return
 	}
 	m.Waiting = waiting
-	if job, err := m.job(); err == nil {
-		_, _ = leadership.UpdateJob(ctx, job) // or at the next look
+	job, err := m.job()
+	if err == nil {
+		_, err = leadership.UpdateJob(ctx, job) // or at the next look
+	}
+	if err == nil && cancelled {
+		_ = v.config.Store.ForgetWish(ctx, m.ID, revision) // nobody hears it any more
 	}
 }
 

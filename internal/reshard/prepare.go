@@ -76,7 +76,7 @@ func (r *run) guards(ctx context.Context, now *topology.Map, change func(*shard.
 	for _, side := range move.sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
 			for _, t := range move.tables(now) {
-				if err := patiently(ctx, func() error { return change(plan, ctx, conn, side, t.Name()) }); err != nil {
+				if err := r.patiently(ctx, func() error { return change(plan, ctx, conn, side, t.Name()) }); err != nil {
 					return fmt.Errorf("change the guard of table %s on shard %q: %w", t.Name(), side, err)
 				}
 			}
@@ -91,8 +91,8 @@ func (r *run) guards(ctx context.Context, now *topology.Map, change func(*shard.
 
 // makeViews makes the views of what a shard owns.
 func (r *run) makeViews(ctx context.Context, now *topology.Map, name string) error {
-	return r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
-		return patiently(ctx, func() error {
+	err := r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
+		return r.patiently(ctx, func() error {
 			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 				if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
 					return err
@@ -101,10 +101,16 @@ func (r *run) makeViews(ctx context.Context, now *topology.Map, name string) err
 			})
 		})
 	})
+	var none *shard.NoOwnedViewError
+	if errors.As(err, &none) {
+		return stop("shard %q: %v. Drop the view or write it otherwise and resume the move, or cancel it", name, none)
+	}
+	return err
 }
 
-// patiently tries again what did not get its locks in time.
-func patiently(ctx context.Context, work func() error) error {
+// patiently tries again what did not get its locks in time, and says so after a while.
+func (r *run) patiently(ctx context.Context, work func() error) error {
+	defer r.say(ctx, "", nil)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := work()
 		var refused *pgerr.Error
@@ -114,6 +120,9 @@ func patiently(ctx context.Context, work func() error) error {
 		}
 		if code != pgerr.LockNotAvailable && code != pgerr.DeadlockDetected {
 			return err
+		}
+		if pause > 100*time.Millisecond {
+			r.say(ctx, "transactions that use the tables have to end before they can be locked for a moment", nil)
 		}
 		select {
 		case <-time.After(pause):
@@ -169,7 +178,7 @@ func (r *run) widenIdentities(ctx context.Context, now *topology.Map, side strin
 			return err
 		}
 		for _, one := range found {
-			if err := alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY FULL"); err != nil {
+			if err := r.alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY FULL"); err != nil {
 				return fmt.Errorf("change the replica identity of table %s: %w", one.Table, err)
 			}
 		}
@@ -178,8 +187,8 @@ func (r *run) widenIdentities(ctx context.Context, now *topology.Map, side strin
 }
 
 // alterPatiently alters a table under a lock that nobody waits for long behind.
-func alterPatiently(ctx context.Context, conn *pgx.Conn, sql string) error {
-	return patiently(ctx, func() error {
+func (r *run) alterPatiently(ctx context.Context, conn *pgx.Conn, sql string) error {
+	return r.patiently(ctx, func() error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '50ms'"); err != nil {
 				return err
@@ -197,7 +206,7 @@ func (r *run) restoreIdentities(ctx context.Context, conn *pgx.Conn, side string
 			continue
 		}
 		kind := map[string]string{"d": "DEFAULT", "n": "NOTHING", "i": "USING INDEX " + sqltext.QuoteIdentifier(one.Index)}[one.Kind]
-		err := alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY "+kind)
+		err := r.alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY "+kind)
 		if err != nil && !isUndefined(err) {
 			return fmt.Errorf("give table %s back its replica identity: %w", one.Table, err)
 		}

@@ -140,25 +140,3 @@ func TestTheMapSaysHowFarAMoveIs(t *testing.T) {
 		}
 	}
 }
-
-func TestWishesAreGrantedInTheirTime(t *testing.T) {
-	for _, c := range []struct {
-		phase Phase
-		wish  Wish
-		want  func(*Move) bool
-	}{
-		{Copying, Pause, func(m *Move) bool { return m.Paused }},
-		{Copying, Cancel, func(m *Move) bool { return m.Phase == Cancelling }},
-		{Switching, Cancel, func(m *Move) bool { return m.Phase == Switching && m.Error != "" }},
-		{Switched, RollBack, func(m *Move) bool { return m.Phase == RollingBack && m.RollsBack }},
-		{Cleaning, RollBack, func(m *Move) bool { return m.Phase == Cleaning && m.Error != "" }},
-		{Switched, Finish, func(m *Move) bool { return m.FinishNow }},
-		{Ready, Switch, func(m *Move) bool { return m.SwitchNow }},
-		{Verifying, Resume, func(m *Move) bool { return m.Stopped == "" && !m.Paused }},
-	} {
-		m := &Move{Phase: c.phase, WayBack: true, Stopped: "something"}
-		if m.grant(c.wish); !c.want(m) {
-			t.Errorf("%s in phase %q: %+v", c.wish, c.phase, m)
-		}
-	}
-}

@@ -109,8 +109,22 @@ func (r *run) measure(ctx context.Context, side, slot string) (l lag, err error)
 		return conn.QueryRow(ctx, `SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint, active, coalesce(wal_status = 'lost', false) FROM pg_replication_slots WHERE slot_name = $1`, slot).
 			Scan(&l.bytes, &l.active, &l.lost)
 	})
+	if errors.Is(err, pgx.ErrNoRows) { // somebody has dropped it
+		return lag{lost: true}, nil
+	}
 	return l, err
 }
+
+// tooMuchKept says why changes were given up.
+func tooMuchKept(l lag) string {
+	if l.lost {
+		return "the server keeps the changes no more that have still to be carried over"
+	}
+	return fmt.Sprintf("a server had to keep %d bytes of changes, which is more than it may", l.bytes)
+}
+
+// anotherServer is why a copy is none any more.
+const anotherServer = "a server is not the one that it was when the copy began"
 
 // catchUp has the target apply what has changed since the snapshot.
 func (r *run) catchUp(ctx context.Context) error {
@@ -118,7 +132,7 @@ func (r *run) catchUp(ctx context.Context) error {
 	if same, err := r.sameServers(ctx); err != nil {
 		return err
 	} else if !same {
-		return r.copyAgain(ctx, "a server is not the one that it was when the copy began")
+		return r.copyAgain(ctx, anotherServer)
 	}
 	if err := r.subscribe(ctx, move.Target, move.Source, move.forward(), true); err != nil {
 		return err
@@ -134,7 +148,7 @@ func (r *run) catchUp(ctx context.Context) error {
 		case err != nil:
 			return err
 		case l.lost || l.bytes > move.Options.MaxWAL:
-			return r.copyAgain(ctx, fmt.Sprintf("the source had to keep %d bytes of changes, which is more than it may", l.bytes))
+			return r.copyAgain(ctx, tooMuchKept(l))
 		case l.active && (l.bytes <= usualLag || r.isClose(ctx)):
 			return r.enter(ctx, nextAfterCatchUp(move))
 		}
@@ -207,14 +221,17 @@ func (r *run) mayGoOn(ctx context.Context) error {
 		return err
 	case enabled:
 		return nil
-	case move.Failures > 0 || move.Error != "": // somebody has resumed it
-	default:
+	case !move.Resumed:
 		return stop("shard %q has refused a change, and its log says which: a row that another one there excludes, for example. Mend it and resume the move, or cancel it", move.Target)
 	}
-	return r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
+	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.forward()+" ENABLE")
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return r.save(ctx, func(m *Move) { m.Resumed = false })
 }
 
 // copyAgain goes back to the copy.
@@ -238,9 +255,15 @@ var errElsewhere = errors.New("the move goes on in another phase")
 func (r *run) ready(ctx context.Context) error {
 	move := r.state()
 	if move.Options.Manual && !move.SwitchNow {
-		l, err := r.measure(ctx, move.Source, move.forward())
-		if err != nil {
+		if err := r.mayGoOn(ctx); err != nil {
 			return err
+		}
+		l, err := r.measure(ctx, move.Source, move.forward())
+		switch {
+		case err != nil:
+			return err
+		case l.lost || l.bytes > move.Options.MaxWAL:
+			return r.copyAgain(ctx, tooMuchKept(l))
 		}
 		r.say(ctx, "somebody has to say when to switch: cleave move switch "+move.ID, func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
 		r.sleep(ctx, time.Second)

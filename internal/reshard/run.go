@@ -31,6 +31,7 @@ type run struct {
 	heard   Wish
 	heardN  int64 // the wish's revision
 	end     context.CancelCauseFunc
+	holding bool // statements are held
 	woken   chan struct{}
 	savedAt time.Time            // when the move was stored last
 	deaf    map[string]time.Time // since when a router has not heard of the map, by ID
@@ -65,13 +66,40 @@ func (r *run) hear(wish Wish, revision int64) {
 		return
 	}
 	r.heard, r.heardN = wish, revision
-	if r.end != nil && (wish == Cancel || wish == Pause) && r.move.Phase.mayCancel() {
+	if r.end != nil && r.interrupts(wish) {
 		r.end(errWished)
 	}
 	select {
 	case r.woken <- struct{}{}:
 	default:
 	}
+}
+
+// interrupts says whether a wish ends what is under way. A switch that has begun to hold statements ends by itself, one way or the other. The caller has the lock.
+func (r *run) interrupts(wish Wish) bool {
+	switch {
+	case r.holding:
+		return false
+	case r.move.Phase.mayCancel():
+		return wish == Cancel || wish == Pause
+	default:
+		return r.move.Phase.switches() && (wish == Cancel || wish == Pause || wish == Finish)
+	}
+}
+
+// holds notes that statements begin to be held, unless somebody does not want that any more; and that they are not, with the function that it returns.
+func (r *run) holds() (end func(), wanted bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.heard != "" && r.interrupts(r.heard) {
+		return nil, false
+	}
+	r.holding = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.holding = false
+	}, true
 }
 
 // state is the move as it is now.
@@ -91,7 +119,9 @@ const (
 func (r *run) carryOut(ctx context.Context) {
 	logger := r.mover.config.Logger.With("move", r.id)
 	for ctx.Err() == nil {
-		if err := r.obey(ctx); err != nil {
+		if err := r.obey(ctx); isOver(err) {
+			return
+		} else if err != nil {
 			r.sleep(ctx, firstPause)
 			continue
 		}
@@ -100,13 +130,16 @@ func (r *run) carryOut(ctx context.Context) {
 			return
 		}
 		if r.waits() {
+			if err := r.rest(ctx); isOver(err) {
+				return
+			}
 			r.sleep(ctx, longestPause)
 			continue
 		}
 		phase := r.state().Phase
 		err := r.attempt(ctx)
 		switch {
-		case ctx.Err() != nil || errors.Is(err, store.ErrNotLeader):
+		case ctx.Err() != nil || isOver(err):
 			return
 		case err == nil:
 			if r.state().Phase != phase {
@@ -120,6 +153,11 @@ func (r *run) carryOut(ctx context.Context) {
 			r.sleep(ctx, min(firstPause<<min(r.state().Failures, 10), longestPause))
 		}
 	}
+}
+
+// isOver says whether the run has nothing more to say: somebody else leads, or the move is stored otherwise than the run knows it. If it is still to be carried out, another run begins with what is stored.
+func isOver(err error) bool {
+	return errors.Is(err, store.ErrNotLeader) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNoJob)
 }
 
 // waits says whether the move goes no further until somebody says so.
@@ -188,7 +226,13 @@ func (r *run) obey(ctx context.Context) error {
 	if wish == "" {
 		return nil
 	}
-	if err := r.save(ctx, func(m *Move) { m.grant(wish) }); err != nil {
+	grant := func(m *Move) { m.grant(wish) }
+	if late, err := r.isTooLate(ctx, wish); err != nil {
+		return err
+	} else if late {
+		grant = func(m *Move) { m.Error = fmt.Sprintf("it was asked to %s, and the owner had changed by then", wish) }
+	}
+	if err := r.save(ctx, grant); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -199,17 +243,83 @@ func (r *run) obey(ctx context.Context) error {
 	return r.mover.config.Store.ForgetWish(ctx, r.id, revision)
 }
 
+// isTooLate prepares to end a switch that somebody does not want any more: what is held is let go first. It says whether the owner has changed already.
+func (r *run) isTooLate(ctx context.Context, wish Wish) (bool, error) {
+	move := r.state()
+	if !move.Phase.switches() || wish != Cancel && wish != Pause && wish != Finish {
+		return false, nil
+	}
+	now, err := r.current(ctx)
+	if err != nil {
+		return false, err
+	}
+	is, alike, err := move.marked(now)
+	if err != nil || !alike {
+		return false, err
+	}
+	if is == move.course().turned() {
+		return true, nil
+	}
+	return false, r.letGo(ctx)
+}
+
+// letGo takes back what holds statements, if anything does.
+func (r *run) letGo(ctx context.Context) error {
+	move := r.state()
+	s := &switching{r: r, move: move, course: move.course(), mayBeClosed: true}
+	return s.takeBack(ctx)
+}
+
+// rest sees that a move that goes no further harms nobody: it holds nothing, and the servers do not keep changes for it without an end.
+func (r *run) rest(ctx context.Context) error {
+	move := r.state()
+	if move.Phase.switches() {
+		if err := r.letGo(ctx); err != nil {
+			return err
+		}
+	}
+	switch {
+	case move.Phase == Copying: // which begins anew
+		return r.carryNothing(ctx)
+	case !move.Copied || !move.Phase.mayCancel() && move.Phase != Switching:
+		return nil
+	}
+	l, err := r.measure(ctx, move.Source, move.forward())
+	if err != nil || !l.lost && l.bytes <= move.Options.MaxWAL {
+		return err
+	}
+	if err := r.carryNothing(ctx); err != nil {
+		return err
+	}
+	if err := r.copyAgain(ctx, tooMuchKept(l)); !errors.Is(err, errElsewhere) {
+		return err
+	}
+	return nil
+}
+
+// carryNothing removes what carries changes in either direction, but not what says which.
+func (r *run) carryNothing(ctx context.Context) error {
+	move := r.state()
+	return errors.Join(
+		r.dropSubscription(ctx, move.Target, move.forward()), r.dropSlot(ctx, move.Source, move.forward()),
+		r.dropSubscription(ctx, move.Source, move.back()), r.dropSlot(ctx, move.Target, move.back()))
+}
+
 // grant changes the move as somebody wishes; one that comes at the wrong time is answered with an error.
 func (m *Move) grant(wish Wish) {
 	m.Error = ""
 	switch {
-	case wish == Pause && m.Phase.mayCancel():
+	case wish == Pause && (m.Phase.mayCancel() || m.Phase == Switching):
 		m.Paused = true
 	case wish == Resume:
+		m.Resumed = m.Stopped != ""
 		m.Paused, m.Stopped, m.Failures = false, "", 0
-	case wish == Cancel && m.Phase.mayCancel():
+	case wish == Cancel && (m.Phase.mayCancel() || m.Phase == Switching):
 		m.goTo(Cancelling)
 		m.Paused, m.Stopped = false, ""
+	case (wish == Cancel || wish == Finish) && m.Phase == RollingBack: // the rows stay where they are
+		m.RollsBack, m.FinishNow, m.Stopped = false, m.FinishNow || wish == Finish, ""
+		m.goTo(Switched)
 	case wish == Switch && m.Phase.mayCancel():
 		m.SwitchNow, m.Paused = true, false
 	case wish == RollBack && m.Phase == Switched && m.WayBack:
@@ -235,6 +345,9 @@ func (r *run) enter(ctx context.Context, p Phase) error {
 	return r.save(ctx, func(m *Move) { m.goTo(p) })
 }
 
+// storePatience is how long the store may take to store a move.
+const storePatience = 10 * time.Second
+
 // save changes the move and stores it. Only the leader can.
 func (r *run) save(ctx context.Context, change func(*Move)) error {
 	r.mu.Lock()
@@ -246,7 +359,10 @@ func (r *run) save(ctx context.Context, change func(*Move)) error {
 	if err != nil {
 		return err
 	}
-	stored, err := r.leadership.UpdateJob(ctx, job)
+	// What is cut off may have been stored all the same, and the run would know another move than everybody else.
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storePatience)
+	defer cancel()
+	stored, err := r.leadership.UpdateJob(storing, job)
 	if err != nil {
 		return err
 	}
@@ -344,10 +460,16 @@ func (r *run) lead(ctx context.Context, conn *pgx.Conn, name string) error {
 	r.leading.Lock()
 	defer r.leading.Unlock()
 	if !r.leads[name] {
+		stillLeads := func() error { return r.save(ctx, func(*Move) {}) }
+		if err := stillLeads(); err != nil {
+			return err
+		}
+		if err := shard.EndOthers(ctx, conn, r.application(), r.leadership.Token()); err != nil { // one of them may have locked what is needed now
+			return err
+		}
 		if _, _, err := shard.Install(ctx, conn); err != nil {
 			return err
 		}
-		stillLeads := func() error { return r.save(ctx, func(*Move) {}) }
 		if err := shard.TakeLead(ctx, conn, r.id, r.application(), r.leadership.Token(), stillLeads); err != nil {
 			return err
 		}

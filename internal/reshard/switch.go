@@ -101,19 +101,19 @@ func (s *switching) await(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !same && s.move.RollsBack:
-		return s.r.noWayBack(ctx)
+		return s.r.noWayBack(ctx, anotherServer+": there is no way back")
 	case !same:
-		return s.r.copyAgain(ctx, "a server is not the one that it was when the copy began")
+		return s.r.copyAgain(ctx, anotherServer)
 	case !s.move.RollsBack:
 		if err := s.r.mayGoOn(ctx); err != nil {
 			return err
 		}
 	}
 	for {
-		waiting, err := s.longest(ctx)
-		if err != nil {
+		if err := s.isKept(ctx); err != nil {
 			return err
 		}
+		waiting, err := s.longest(ctx)
 		if waiting == "" && err == nil {
 			waiting, err = s.behind(ctx)
 		}
@@ -199,6 +199,19 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 	return "", nil
 }
 
+// isKept sees that no change is lost that has still to come over, and that not too many have.
+func (s *switching) isKept(ctx context.Context) error {
+	l, err := s.r.measure(ctx, s.from, s.slot)
+	switch {
+	case err != nil || !l.lost && l.bytes <= s.move.Options.MaxWAL:
+		return err
+	case s.move.RollsBack:
+		return s.r.noWayBack(ctx, tooMuchKept(l)+": there is no way back")
+	default:
+		return s.r.copyAgain(ctx, tooMuchKept(l))
+	}
+}
+
 // behind says that too much has still to come over.
 func (s *switching) behind(ctx context.Context) (string, error) {
 	var bytes int64
@@ -244,9 +257,20 @@ var switchSteps = []struct {
 }
 
 func (s *switching) attempt(ctx context.Context) error {
+	free, isFree := s.r.mover.switches(s.from, s.to)
+	if !isFree {
+		s.r.say(ctx, "another switch of one of the shards is under way", nil)
+		s.r.sleep(ctx, 50*time.Millisecond)
+		return nil
+	}
+	defer free()
+	ended, wanted := s.r.holds()
+	if !wanted {
+		return errWished
+	}
+	defer ended()
 	limited, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit)
 	defer cancel()
-	defer s.r.mover.switches(s.from, s.to)()
 	s.begun = time.Now()
 	for _, step := range switchSteps {
 		started := time.Now()
@@ -315,13 +339,38 @@ func (s *switching) takeBack(ctx context.Context) error {
 		}
 	}
 	if s.mayBeClosed { // the connections at hand may be what failed
-		if err := s.r.recordSides(ctx); err != nil {
+		if err := s.reopen(ctx); err != nil {
 			return err
 		}
 	}
 	_, err = s.r.publish(ctx, s.before(), nil, s.holding())
 	return err
 }
+
+// reopen has the owner take rows again. The heir hears of it if it can: nobody sends it any, and it records the map before the next attempt.
+func (s *switching) reopen(ctx context.Context) error {
+	now, err := s.r.current(ctx)
+	if err != nil {
+		return err
+	}
+	record := func(ctx context.Context, name string) error {
+		return s.r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return s.r.record(ctx, conn, now, name) })
+	}
+	return both([2]string{s.from, s.to}, func(name string) error {
+		if name == s.from {
+			return record(ctx, name)
+		}
+		soon, cancel := context.WithTimeout(ctx, heirPatience)
+		defer cancel()
+		if err := record(soon, name); err != nil {
+			s.r.mover.config.Logger.Warn("a shard was not told that a switch is taken back", "move", s.move.ID, "shard", name, "error", err)
+		}
+		return nil
+	})
+}
+
+// heirPatience is how long statements are held for a shard that is to be told that it does not get the rows.
+const heirPatience = 2 * time.Second
 
 // before is what the map said before the switch. On the way back the copy is one that is leaving.
 func (s *switching) before() mark {
@@ -388,7 +437,14 @@ func (s *switching) closeSource(ctx context.Context) (err error) {
 		return err
 	}
 	next := shard.Prepare(s.now)
-	return s.onBoth(func(conn *pgx.Conn, name string) error { return next.RecordAfter(ctx, conn, name, s.recorded) })
+	return s.onBoth(func(conn *pgx.Conn, name string) error {
+		err := next.RecordAfter(ctx, conn, name, s.recorded)
+		var newer *shard.NewerError
+		if errors.As(err, &newer) { // of something else: this move alone changes what the map says of its rows
+			err = s.r.record(ctx, conn, s.now, name)
+		}
+		return err
+	})
 }
 
 // awaitWriters waits for those who write past the routers, and for transactions that are prepared.

@@ -2,6 +2,7 @@ package reshard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -90,6 +91,9 @@ func (r *run) verifyTable(ctx context.Context, source, target *pgx.Conn, t *topo
 		return 0, err
 	}
 	if len(left) > 0 {
+		if err := r.copyAgain(ctx, "the copy differs"); !errors.Is(err, errElsewhere) { // when somebody resumes it
+			return 0, err
+		}
 		return 0, stop("table %s differs between shards %q and %q in %d rows, such as the one with key %s: the move does not switch. Find out why, then resume it to copy anew, or cancel it", t.Name(), r.state().Source, r.state().Target, len(left), left[0])
 	}
 	return mine.Rows, nil

@@ -231,11 +231,16 @@ func (s *Server) isClear(state topology.SchemaState) bool {
 func (p *planned) declaredAlike(a, b *topology.Map) bool {
 	for _, st := range p.plan.Statements {
 		for _, name := range st.Uses {
-			before, now := a.Table(name.Schema, name.Name), b.Table(name.Schema, name.Name)
-			if (before == nil) != (now == nil) || before != nil && !sameTable(before.Spec(), now.Spec()) {
+			if !alike(a, b, name) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// alike says whether two maps say the same of a table.
+func alike(a, b *topology.Map, name plan.RelationName) bool {
+	before, now := a.Table(name.Schema, name.Name), b.Table(name.Schema, name.Name)
+	return (before == nil) == (now == nil) && (before == nil || sameTable(before.Spec(), now.Spec()))
 }

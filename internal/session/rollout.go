@@ -36,6 +36,9 @@ func (s *session) moveInTheWay(st *plan.Statement) *pgerr.Error {
 		return nil
 	}
 	state := s.server.see().schema
+	if st.Beyond && len(state.Moves) > 0 { // what stands in for the tables and views of a move meanwhile would keep what they had
+		return shard.MoveInTheWay(state.Moves[0])
+	}
 	for _, list := range [][]plan.RelationName{st.Alters, st.Uses, st.Holds} {
 		for _, name := range list {
 			if m, moving := state.MoveOf(topology.TableName(name)); moving {

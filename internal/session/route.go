@@ -455,7 +455,7 @@ func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) 
 	for {
 		changed := s.server.config.MapChanged()
 		view := s.server.see()
-		if view.tables != s.tx.view.tables && slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return !p.declaredAlike(s.tx.view.m, view.m) }) {
+		if !s.declaredAlike(view) {
 			return tablesChanged
 		}
 		if refused := s.keepsOthers(view.m, route.Keyspace); refused != nil {

@@ -48,7 +48,7 @@ func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 // takeNewer goes by a newer map than the transaction did so far, if it has used nothing that changes.
 func (s *session) takeNewer(wants []string) *pgerr.Error {
 	used, older, newer := s.used.keyspaces, s.tx.view.m, s.view.m
-	if s.tx.view.tables == s.view.tables && !slices.ContainsFunc(used, func(name string) bool { return staysWith(older.Keyspace(name), newer.Keyspace(name)) }) {
+	if s.declaredAlike(s.view) && !slices.ContainsFunc(used, func(name string) bool { return staysWith(older.Keyspace(name), newer.Keyspace(name)) }) {
 		if s.tx.since == nil && (s.backend != nil || s.isSpread()) {
 			s.tx.since = older
 		}
@@ -61,6 +61,16 @@ func (s *session) takeNewer(wants []string) *pgerr.Error {
 		}
 	}
 	return nil
+}
+
+// declaredAlike says whether another view says the same of all tables that the transaction has used and is about to. What else has changed, such as that a move has begun, is none of its business.
+func (s *session) declaredAlike(view *mapView) bool {
+	if s.tx.view.tables == view.tables {
+		return true
+	}
+	older, newer := s.tx.view.m, view.m
+	return !slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return !p.declaredAlike(older, newer) }) &&
+		!slices.ContainsFunc(s.used.tables, func(name plan.RelationName) bool { return !alike(older, newer, name) })
 }
 
 // staysWith says whether a transaction that has used a keyspace keeps it as it was. While some of it is held, only keys are used whose owner stays.

@@ -103,7 +103,7 @@ func awaitEnded(ctx context.Context, conn *pgx.Conn, pids []int32) error {
 
 func endUnsettled(ctx context.Context, conn *pgx.Conn, settled []string) (pids []int32, err error) {
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE"); err != nil { // nobody gets in meanwhile
 			return err
 		}
 		if err := forgetEnded(ctx, tx); err != nil {

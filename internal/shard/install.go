@@ -164,7 +164,8 @@ func advance(ctx context.Context, conn *pgx.Conn, steps []step) (from, to int, e
 // locked runs work in a transaction that no other one of its kind runs beside.
 func locked(ctx context.Context, conn *pgx.Conn, work func(pgx.Tx) error) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(installLock)); err != nil {
+		// Who falls asleep with the lock must not keep it for long.
+		if _, err := tx.Exec(ctx, "SELECT set_config('idle_in_transaction_session_timeout', '10s', true), pg_advisory_xact_lock($1)", int64(installLock)); err != nil {
 			return err
 		}
 		return work(tx)

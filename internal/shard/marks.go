@@ -82,6 +82,11 @@ func TakeLead(ctx context.Context, conn *pgx.Conn, move, application string, num
 		_, _ = conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", move, leadMark(number)) // it says nothing, and would be left
 		return err
 	}
+	return EndOthers(ctx, conn, application, number)
+}
+
+// EndOthers ends the connections of a move's other leaders, and returns when they are gone.
+func EndOthers(ctx context.Context, conn *pgx.Conn, application string, number int64) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		var left int
 		err := conn.QueryRow(ctx, "SELECT count(CASE WHEN pg_terminate_backend(pid) THEN 1 ELSE 1 END) FROM pg_stat_activity WHERE starts_with(application_name, $1 || ' ') AND application_name <> $2", application, Application(application, number)).Scan(&left)

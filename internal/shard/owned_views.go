@@ -260,10 +260,22 @@ func (v *View) awaits(all []*View, renamed map[topology.TableName]topology.Table
 	})
 }
 
+// NoOwnedViewError says that nothing can stand in for a view while rows move.
+type NoOwnedViewError struct {
+	View   topology.TableName
+	Reason error
+}
+
+func (e *NoOwnedViewError) Error() string {
+	return fmt.Sprintf("view %s cannot be read while rows of its tables move: %v", e.View, e.Reason)
+}
+
+func (e *NoOwnedViewError) Unwrap() error { return e.Reason }
+
 func (v *View) makeOwned(ctx context.Context, tx pgx.Tx, renamed map[topology.TableName]topology.TableName, rename Renaming) error {
 	sql, err := rename(v.SQL, renamed)
 	if err != nil {
-		return err
+		return &NoOwnedViewError{View: v.table(), Reason: err}
 	}
 	owned, name := *v, OwnedView(v.table())
 	owned.Schema, owned.Name, owned.SQL, owned.Comment = name.Schema, name.Name, sql, "what this shard owns of view "+v.table().String()

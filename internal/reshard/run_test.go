@@ -1,0 +1,121 @@
+package reshard
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/cleavedb/cleave/internal/store"
+)
+
+// asked is a move that somebody has asked for, in a store of its own, and its leader.
+func asked(t *testing.T) (*store.Store, *store.Leadership, *Move) {
+	t.Helper()
+	e, err := store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: t.TempDir(), Fast: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	s, err := store.Open(store.Config{Endpoints: e.Endpoints()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	l, err := s.Campaign(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Move{Keyspace: "k", Source: "a", Target: "b"}
+	if err := Ask(t.Context(), s, m); err != nil {
+		t.Fatal(err)
+	}
+	return s, l, m
+}
+
+// TestASaveThatIsCutOff: a phase ends, by a wish for example, while the move is being stored. The run must not know another move than the store.
+func TestASaveThatIsCutOff(t *testing.T) {
+	s, l, m := asked(t)
+	r := newRun(New(Config{Store: s}), l, m)
+	for i := range 500 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Duration(i%60)*10*time.Microsecond, cancel)
+		_ = r.save(ctx, func(m *Move) { m.Cleaned++ }) // it may fail
+		cancel()
+		if err := r.save(t.Context(), func(m *Move) { m.Waiting = "later" }); err != nil {
+			t.Fatalf("after %d saves the move cannot be stored any more: %v", i, err)
+		}
+	}
+}
+
+// TestAMoveThatHasEndedIsNotRunAgain: the list of moves may be older than the end of a run, and what the run has done must not be done again to rows that are somebody else's by then.
+func TestAMoveThatHasEndedIsNotRunAgain(t *testing.T) {
+	s, l, m := asked(t)
+	v := New(Config{Store: s})
+	jobs, err := s.Jobs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := newRun(v, l, m).enter(t.Context(), Cancelled); err != nil {
+		t.Fatal(err)
+	}
+	stale := v.open(jobs)[0]
+	if v.isStill(t.Context(), stale) {
+		t.Error("a move that has ended meanwhile counts as it was")
+	}
+	ended := make(chan struct{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	go func() {
+		defer close(ended)
+		newRun(v, l, stale).carryOut(ctx)
+	}()
+	<-ended
+	if ctx.Err() != nil {
+		t.Error("a run that knows another move than the store goes on for ever")
+	}
+}
+
+// TestWishesAreGrantedInTheirTime: what may be wished in a phase, and what becomes of the move.
+func TestWishesAreGrantedInTheirTime(t *testing.T) {
+	for _, c := range []struct {
+		wish    Wish
+		phase   Phase
+		becomes Phase
+		granted bool
+	}{
+		{Cancel, Copying, Cancelling, true}, {Cancel, Switching, Cancelling, true}, {Cancel, RollingBack, Switched, true}, {Cancel, Switched, Switched, false}, {Cancel, Cleaning, Cleaning, false},
+		{Pause, Ready, Ready, true}, {Pause, Switching, Switching, true}, {Pause, RollingBack, RollingBack, false},
+		{Finish, Switched, Switched, true}, {Finish, RollingBack, Switched, true}, {Finish, Ready, Ready, false},
+		{RollBack, Switched, RollingBack, true}, {RollBack, Ready, Ready, false}, {Switch, Ready, Ready, true}, {Switch, Switched, Switched, false},
+	} {
+		m := &Move{Phase: c.phase, WayBack: true, RollsBack: c.phase == RollingBack}
+		m.grant(c.wish)
+		if m.Phase != c.becomes || (m.Error == "") != c.granted {
+			t.Errorf("%s while %s: it is %s, error %q", c.wish, c.phase, m.Phase, m.Error)
+		}
+		if m.RollsBack != (m.Phase == RollingBack) {
+			t.Errorf("%s while %s: the direction is wrong", c.wish, c.phase)
+		}
+	}
+}
+
+// TestASwitchThatIsNotWantedDoesNotBegin: somebody cancels between the last look and the first statement that would be held.
+func TestASwitchThatIsNotWantedDoesNotBegin(t *testing.T) {
+	s, l, m := asked(t)
+	r := newRun(New(Config{Store: s}), l, m)
+	if err := r.enter(t.Context(), Switching); err != nil {
+		t.Fatal(err)
+	}
+	r.hear(Cancel, 1)
+	if _, wanted := r.holds(); wanted {
+		t.Error("it holds statements for a switch that nobody wants")
+	}
+	r.mu.Lock()
+	r.heard = ""
+	r.mu.Unlock()
+	end, wanted := r.holds()
+	if !wanted || r.interrupts(Cancel) {
+		t.Error("a switch that has begun is cut off")
+	}
+	end()
+}
