@@ -31,6 +31,8 @@ type run struct {
 	woken   chan struct{}
 	savedAt time.Time            // when the move was stored last
 	deaf    map[string]time.Time // since when a router has not heard of the map, by ID
+	// waitsInside: the phase waits by itself while the move is paused.
+	waitsInside bool
 }
 
 // deafSince is since when a router has not heard of the map that is in force; zero if it has.
@@ -62,7 +64,7 @@ func (r *run) hear(wish Wish, revision int64) {
 		return
 	}
 	r.heard, r.heardN = wish, revision
-	if r.end != nil && (wish == Cancel || wish == Pause) && r.move.Phase.mayCancel() {
+	if r.end != nil && (wish == Cancel || wish == Pause && !r.waitsInside) && r.move.Phase.mayCancel() {
 		r.end(errWished)
 	}
 	select {
@@ -94,9 +96,11 @@ func (r *run) carryOut(ctx context.Context) {
 		}
 		if r.state().Phase.HasEnded() {
 			logger.Info("a move has ended", "phase", r.state().Phase)
+			r.mover.config.Metrics.Ended(string(r.state().Phase))
 			return
 		}
 		if r.waits() {
+			r.letGo(ctx)
 			r.sleep(ctx, longestPause)
 			continue
 		}
@@ -281,6 +285,9 @@ func (r *run) failed(ctx context.Context, err error) {
 			m.Stopped = final.reason
 		}
 	})
+	if final != nil {
+		r.mover.config.Metrics.Stopped()
+	}
 }
 
 // sleep waits, less long if there is a wish.

@@ -4,7 +4,7 @@
 //
 //   - copy: the copy of a move beside COPY TO piped into COPY FROM between the same two servers, into a table with the same index, by turns;
 //   - pause: writers at a steady pace through the router, while rows move back and forth: how long the writes took that began while a switch was under way;
-//   - load: as many writes as clients can make, undisturbed and while rows are copied and caught up with, by turns.
+//   - load: as many writes as clients can make, undisturbed and while rows are copied and caught up with, with the usual throttle and with none, by turns.
 //
 // Only ratios are meant to be compared with those of another machine; the pause is a time, and says what this machine's was. Start reading at run.
 package main
@@ -85,6 +85,8 @@ type lab struct {
 	closers rig.Closers
 	// at is the shard that has the rows, 0 or 1.
 	at int
+	// loads are what the part of the same name has measured.
+	loads []*loaded
 }
 
 func run(ctx context.Context, o options, out io.Writer) (err error) {
@@ -363,65 +365,113 @@ func (l *lab) reportPause(pace int, samples []sample, failures int, switches []a
 		pace, len(switches), backs, at(held, 0.5), at(held, 0.99), rig.Median(longest).Round(100*time.Microsecond), at(usual, 0.5), at(usual, 0.99), failures, len(samples))
 }
 
-// load compares throughput while rows are copied and caught up with to that without.
+// load compares throughput while rows are copied and caught up with to that without, with the usual throttle and with none, by turns.
 func (l *lab) load(ctx context.Context) error {
-	var quiet, busy []float64
-	for range l.rounds {
-		rate, err := l.rate(ctx, func(context.Context) (time.Time, time.Time, error) {
-			began := time.Now()
-			time.Sleep(3 * time.Second)
-			return began, time.Now(), nil
-		})
-		if err != nil {
-			return err
-		}
-		quiet = append(quiet, rate)
-		from, to := l.turn()
-		rate, err = l.rate(ctx, func(ctx context.Context) (began, ended time.Time, err error) {
-			list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to})
-			if err != nil {
-				return began, ended, err
-			}
-			_, err = l.await(ctx, list.Moves[0].ID, func(m api.Move) {
-				switch m.Phase {
-				case "copying":
-					began = m.Since
-				case "verifying", "ready":
-					if ended.IsZero() {
-						ended = m.Since
-					}
-				}
-			})
-			return began, ended, err
-		})
-		if err != nil {
-			return err
-		}
-		busy = append(busy, rate)
+	for _, throttle := range []bool{true, false} {
+		l.loads = append(l.loads, &loaded{throttle: throttle})
 	}
-	fmt.Fprintf(l.out, "load: %s writes a second while rows are copied, %s undisturbed: %s\n", rig.Number(rig.Median(busy), "%.0f"), rig.Number(rig.Median(quiet), "%.0f"), rig.Ratio(rig.Median(busy), rig.Median(quiet)))
+	for range l.rounds {
+		for _, one := range l.loads {
+			if err := one.measure(ctx, l); err != nil {
+				return err
+			}
+		}
+	}
+	for _, one := range l.loads {
+		one.report(l.out)
+	}
 	return nil
 }
 
-// rate is how many writes a second there are between two moments.
-func (l *lab) rate(ctx context.Context, during func(context.Context) (began, ended time.Time, err error)) (float64, error) {
+// loaded is what was measured with or without throttle: for each round the writes a second while nothing moved, and the ratio to it of those while rows were copied, caught up with, and both.
+type loaded struct {
+	throttle                    bool
+	quiet, copying, apply, both []float64
+	took                        []float64 // seconds of both
+}
+
+func (o *loaded) measure(ctx context.Context, l *lab) error {
+	var began, copied, ended time.Time
+	from, to := l.turn()
+	samples, err := l.writing(ctx, func(ctx context.Context) error {
+		time.Sleep(quietTime)
+		list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, MoveLimits: api.MoveLimits{Throttle: &o.throttle}})
+		if err != nil {
+			return err
+		}
+		_, err = l.await(ctx, list.Moves[0].ID, func(m api.Move) {
+			switch m.Phase {
+			case "copying":
+				began = m.Since
+			case "catching up":
+				copied = m.Since
+			case "verifying", "ready":
+				if ended.IsZero() {
+					ended = m.Since
+				}
+			}
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if began.IsZero() || copied.IsZero() || ended.IsZero() {
+		return errors.New("the copy was too short to be seen: take more rows")
+	}
+	first := samples[0].began
+	for _, s := range samples {
+		if s.began.Before(first) {
+			first = s.began
+		}
+	}
+	quiet := rateOf(samples, first.Add(settleTime), first.Add(quietTime))
+	o.quiet = append(o.quiet, quiet)
+	o.copying = append(o.copying, rateOf(samples, began, copied)/quiet)
+	o.apply = append(o.apply, rateOf(samples, copied, ended)/quiet)
+	o.both = append(o.both, rateOf(samples, began, ended)/quiet)
+	o.took = append(o.took, ended.Sub(began).Seconds())
+	return nil
+}
+
+func (o *loaded) report(out io.Writer) {
+	name := "with the usual throttle"
+	if !o.throttle {
+		name = "without throttle"
+	}
+	fmt.Fprintf(out, "load %s: %s writes a second undisturbed; of these %s while rows are copied and caught up with, which takes %s s (%s copying, %s catching up; rounds %s)\n", name,
+		rig.Number(rig.Median(o.quiet), "%.0f"), rig.Number(rig.Median(o.both), "%.2f"), rig.Number(rig.Median(o.took), "%.1f"), rig.Number(rig.Median(o.copying), "%.2f"), rig.Number(rig.Median(o.apply), "%.2f"), fmt.Sprintf("%.2f", o.both))
+}
+
+const (
+	// quietTime is how long writes are counted before a move, but for the first settleTime.
+	quietTime  = 4 * time.Second
+	settleTime = 500 * time.Millisecond
+)
+
+// writing has clients write as fast as they can while something goes on.
+func (l *lab) writing(ctx context.Context, during func(context.Context) error) ([]sample, error) {
 	writing, stop := context.WithCancel(ctx)
 	var samples []sample
 	var failed error
 	var running sync.WaitGroup
 	running.Go(func() { samples, _, failed = l.write(writing, 0) })
-	time.Sleep(500 * time.Millisecond)
-	began, ended, err := during(ctx)
+	err := during(ctx)
 	stop()
 	running.Wait()
-	if err = errors.Join(err, failed); err != nil {
-		return 0, err
+	if err == nil && failed == nil && len(samples) == 0 {
+		failed = errors.New("nobody wrote")
 	}
+	return samples, errors.Join(err, failed)
+}
+
+// rateOf is how many writes a second there were between two moments.
+func rateOf(samples []sample, began, ended time.Time) float64 {
 	count := 0
 	for _, s := range samples {
 		if at := s.began.Add(s.took); at.After(began) && at.Before(ended) {
 			count++
 		}
 	}
-	return float64(count) / ended.Sub(began).Seconds(), nil
+	return float64(count) / ended.Sub(began).Seconds()
 }
