@@ -2,6 +2,7 @@ package reshard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -96,13 +97,16 @@ func (r *run) tryLetGo(ctx context.Context) error {
 			return err
 		}
 		why := fmt.Sprintf("the source had to keep %d bytes of changes, which is more than it may", l.bytes)
-		if err := r.copyAgain(ctx, why); err != errElsewhere { //nolint:errorlint // it is returned as it is
+		if err := r.copyAgain(ctx, why); !errors.Is(err, errElsewhere) {
 			return err
 		}
 		move = r.state()
 	}
 	if move.Phase != Copying || move.Copied {
 		return nil
+	}
+	if move.Paused {
+		r.say(ctx, "the copy begins anew when it is resumed", nil)
 	}
 	if err := r.dropSubscription(ctx, move.Target, move.forward()); err != nil {
 		return err

@@ -18,8 +18,9 @@ const (
 	crowded = 0.3
 	// weight is that of the newest look in averages.
 	weight = 0.2
-	// probes is how many of the last small statements are looked at.
-	probes = 9
+	// probes is how many of the last small statements count, and outlier the most that one of them does, as a multiple of the best: most of them find a processor at once however busy they are, so it is the few that wait which tell.
+	probes  = 15
+	outlier = 6
 	// forgotten is by how much the best time of a small statement is taken to be longer with each look, so that a server that has become slower is not held against its past for ever: a twentieth in five minutes.
 	forgotten = 1.00003
 	// lookAtMost is how long a look may take.
@@ -252,8 +253,10 @@ func (g *gauge) load(took time.Duration, limits Limits) pressure {
 	if limits.MaxLoad < 0 || limits.Off || g.crowd < crowded {
 		return pressure{}
 	}
-	sorted := slices.Sorted(slices.Values(g.times))
-	longer := float64(sorted[len(sorted)/2]) / float64(best)
+	longer := 0.0
+	for _, one := range g.times {
+		longer += min(float64(one)/float64(best), outlier) / float64(len(g.times))
+	}
 	return pressure{
 		much: longer / limits.MaxLoad, by: ByLoad,
 		why: fmt.Sprintf("%.1f statements run on shard %s, where a small one takes %.1f times as long as at best", g.crowd, g.shard, longer),

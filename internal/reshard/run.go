@@ -247,7 +247,7 @@ func (r *run) save(ctx context.Context, change func(*Move)) error {
 	if err != nil {
 		return err
 	}
-	stored, err := r.leadership.UpdateJob(ctx, job)
+	stored, err := r.store(ctx, job)
 	if err != nil {
 		return err
 	}
@@ -257,6 +257,25 @@ func (r *run) save(ctx context.Context, change func(*Move)) error {
 		failpoint.Hit("move." + strings.ReplaceAll(string(next.Phase), " ", "-"))
 	}
 	return nil
+}
+
+// store stores the job, also if somebody ends meanwhile what is under way: whether a write that is given up was done is not known. One whose answer was lost all the same is written over: the leader alone writes jobs, so it was this one's, and what it
+// said is done again.
+func (r *run) store(ctx context.Context, job store.Job) (store.Job, error) {
+	if ctx.Err() != nil {
+		return job, ctx.Err()
+	}
+	ctx = context.WithoutCancel(ctx) // the store limits its time
+	stored, err := r.leadership.UpdateJob(ctx, job)
+	if !errors.Is(err, store.ErrConflict) {
+		return stored, err
+	}
+	now, err := r.mover.config.Store.Job(ctx, job.ID)
+	if err != nil {
+		return job, err
+	}
+	job.Revision = now.Revision
+	return r.leadership.UpdateJob(ctx, job)
 }
 
 // say notes what the move waits for, if that is new or some time has passed.

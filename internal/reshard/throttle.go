@@ -192,16 +192,13 @@ type throttle struct {
 	slot   keeper // the move's own
 }
 
-// giveWay begins to look at the shards for work that writes to one of them. It returns when it has looked once.
+// giveWay begins to look at the shards for work that writes to one of them.
 func (r *run) giveWay(ctx context.Context, now *topology.Map, what, writes string) *throttle {
 	t := &throttle{r: r, what: what, pace: pace{1}}
 	for i, side := range r.state().sides() {
 		t.gauges[i] = &gauge{r: r, now: now, shard: side, writes: side == writes}
 	}
 	ctx, t.end = context.WithCancel(ctx)
-	if t.look(ctx); t.gauges[0].crowd >= crowded || t.gauges[1].crowd >= crowded {
-		t.pace.share = cautious
-	}
 	t.ended.Go(func() { t.watch(ctx) })
 	return t
 }
@@ -218,6 +215,8 @@ func (t *throttle) close() {
 func (t *throttle) watch(ctx context.Context) {
 	tick := time.NewTicker(measureEvery)
 	defer tick.Stop()
+	t.look(ctx)
+	t.begin()
 	for {
 		select {
 		case <-tick.C:
@@ -228,6 +227,15 @@ func (t *throttle) watch(ctx context.Context) {
 		if text := t.waiting(); text != "" && !t.r.state().Paused {
 			t.r.say(ctx, text, nil)
 		}
+	}
+}
+
+// begin is careful where others are at work, after the first look.
+func (t *throttle) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.r.state().Options.Off && (t.gauges[0].crowd > 0 || t.gauges[1].crowd > 0) {
+		t.pace.share = cautious
 	}
 }
 
