@@ -234,7 +234,7 @@ func (t *throttle) watch(ctx context.Context) {
 func (t *throttle) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.r.state().Options.Off && (t.gauges[0].crowd > 0 || t.gauges[1].crowd > 0) {
+	if !t.r.state().Options.Off && (t.gauges[0].crowd >= crowded || t.gauges[1].crowd >= crowded) {
 		t.pace.share = cautious
 	}
 }

@@ -365,7 +365,7 @@ func (l *lab) reportPause(pace int, samples []sample, failures int, switches []a
 		pace, len(switches), backs, at(held, 0.5), at(held, 0.99), rig.Median(longest).Round(100*time.Microsecond), at(usual, 0.5), at(usual, 0.99), failures, len(samples))
 }
 
-// load compares throughput while rows are copied and caught up with to that without, with the usual throttle and with none, by turns.
+// load compares throughput while rows are copied and caught up with to that without, with the usual throttle and with none.
 func (l *lab) load(ctx context.Context) error {
 	for _, throttle := range []bool{true, false} {
 		l.loads = append(l.loads, &loaded{throttle: throttle})
@@ -383,55 +383,116 @@ func (l *lab) load(ctx context.Context) error {
 	return nil
 }
 
-// loaded is what was measured with or without throttle: for each round the writes a second while nothing moved, and the ratio to it of those while rows were copied, caught up with, and both.
+// loaded is what was measured with or without throttle, as ratios to the writes a second while nothing was copied just before and after: while rows were copied, and while the target caught up.
 type loaded struct {
-	throttle                    bool
-	quiet, copying, apply, both []float64
-	took                        []float64 // seconds of both
+	throttle              bool
+	quiet, copying, apply []float64
+	took                  []float64 // seconds of a copy, but for when it was held
 }
 
+// window is some time, and whether rows were copied in it.
+type window struct {
+	began, ended time.Time
+	busy         bool
+}
+
+const (
+	// windowTime is how long a window is, and settleTime how long a copy takes to be held.
+	windowTime = 2 * time.Second
+	settleTime = 300 * time.Millisecond
+)
+
+// measure holds the copy again and again, so that what else goes on on the machine is the same with and without it.
 func (o *loaded) measure(ctx context.Context, l *lab) error {
-	var began, copied, ended time.Time
-	from, to := l.turn()
+	var windows []window
+	var copied, ended time.Time
 	samples, err := l.writing(ctx, func(ctx context.Context) error {
-		time.Sleep(quietTime)
-		list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, SkipVerify: true, MoveLimits: api.MoveLimits{Throttle: &o.throttle}})
+		from, to := l.turn()
+		list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, SkipVerify: true, MoveLimits: api.MoveLimits{Throttle: &o.throttle, MaxRate: new(held)}})
 		if err != nil {
 			return err
 		}
-		_, err = l.await(ctx, list.Moves[0].ID, func(m api.Move) {
+		id := list.Moves[0].ID
+		watching, stop := context.WithCancel(ctx)
+		var turning sync.WaitGroup
+		turning.Go(func() { windows = l.takeTurns(watching, id) })
+		_, err = l.await(ctx, id, func(m api.Move) {
 			switch m.Phase {
-			case "copying":
-				began = m.Since
 			case "catching up":
 				copied = m.Since
-			case "verifying", "ready":
-				if ended.IsZero() {
-					ended = m.Since
-				}
+				stop()
+			case "ready":
+				ended = m.Since
 			}
 		})
+		stop()
+		turning.Wait()
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if began.IsZero() || copied.IsZero() || ended.IsZero() {
-		return errors.New("the copy was too short to be seen: take more rows")
-	}
-	first := samples[0].began
-	for _, s := range samples {
-		if s.began.Before(first) {
-			first = s.began
-		}
-	}
-	quiet := rateOf(samples, first.Add(settleTime), first.Add(quietTime))
-	o.quiet = append(o.quiet, quiet)
-	o.copying = append(o.copying, rateOf(samples, began, copied)/quiet)
-	o.apply = append(o.apply, rateOf(samples, copied, ended)/quiet)
-	o.both = append(o.both, rateOf(samples, began, ended)/quiet)
-	o.took = append(o.took, ended.Sub(began).Seconds())
+	o.judge(samples, windows, copied, ended)
 	return nil
+}
+
+// held is a rate at which nothing is copied.
+const held = int64(1)
+
+// takeTurns lets rows be copied, and not, until the context ends.
+func (l *lab) takeTurns(ctx context.Context, id string) (windows []window) {
+	for busy := false; ctx.Err() == nil; busy = !busy {
+		rate := held
+		if busy {
+			rate = 0
+		}
+		m, err := l.router.API.ThrottleMove(ctx, id, api.MoveLimits{MaxRate: &rate})
+		if err != nil || m.Phase != "copying" {
+			busy = !busy // it has not begun yet, or is over
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if !busy {
+			time.Sleep(settleTime)
+		}
+		one := window{began: time.Now(), busy: busy}
+		select {
+		case <-time.After(windowTime):
+		case <-ctx.Done():
+		}
+		one.ended = time.Now()
+		windows = append(windows, one)
+	}
+	return windows
+}
+
+// judge compares each window in which rows were copied with its neighbours.
+func (o *loaded) judge(samples []sample, windows []window, copied, ended time.Time) {
+	took := 0.0
+	for i, w := range windows {
+		rate := rateOf(samples, w.began, w.ended)
+		if !w.busy {
+			o.quiet = append(o.quiet, rate)
+			continue
+		}
+		took += w.ended.Sub(w.began).Seconds()
+		around := []float64{rateOf(samples, windows[i-1].began, windows[i-1].ended)}
+		if i+1 < len(windows) && !windows[i+1].busy {
+			around = append(around, rateOf(samples, windows[i+1].began, windows[i+1].ended))
+		}
+		o.copying = append(o.copying, rate/mean(around))
+	}
+	o.took = append(o.took, took)
+	if n := len(o.quiet); n > 0 && ended.Sub(copied) > 100*time.Millisecond {
+		o.apply = append(o.apply, rateOf(samples, copied, ended)/o.quiet[n-1])
+	}
+}
+
+func mean(values []float64) (m float64) {
+	for _, v := range values {
+		m += v / float64(len(values))
+	}
+	return m
 }
 
 func (o *loaded) report(out io.Writer) {
@@ -439,15 +500,9 @@ func (o *loaded) report(out io.Writer) {
 	if !o.throttle {
 		name = "without throttle"
 	}
-	fmt.Fprintf(out, "load %s: %s writes a second undisturbed; of these %s while rows are copied and caught up with, which takes %s s (%s copying, %s catching up; rounds %s)\n", name,
-		rig.Number(rig.Median(o.quiet), "%.0f"), rig.Number(rig.Median(o.both), "%.2f"), rig.Number(rig.Median(o.took), "%.1f"), rig.Number(rig.Median(o.copying), "%.2f"), rig.Number(rig.Median(o.apply), "%.2f"), fmt.Sprintf("%.2f", o.both))
+	fmt.Fprintf(out, "load %s: %s writes a second undisturbed; of these %s while rows are copied, which takes %s s, and %s while the target catches up (copying, one by one: %.2f)\n", name,
+		rig.Number(rig.Median(o.quiet), "%.0f"), rig.Number(rig.Median(o.copying), "%.2f"), rig.Number(rig.Median(o.took), "%.1f"), rig.Number(rig.Median(o.apply), "%.2f"), o.copying)
 }
-
-const (
-	// quietTime is how long writes are counted before a move, but for the first settleTime.
-	quietTime  = 4 * time.Second
-	settleTime = 500 * time.Millisecond
-)
 
 // writing has clients write as fast as they can while something goes on.
 func (l *lab) writing(ctx context.Context, during func(context.Context) error) ([]sample, error) {
