@@ -182,6 +182,7 @@ type throttle struct {
 	gauges [2]*gauge
 	end    context.CancelFunc
 	ended  sync.WaitGroup
+	looked chan struct{} // closed after the first look
 
 	mu     sync.Mutex // guards what follows
 	pace   pace
@@ -194,7 +195,7 @@ type throttle struct {
 
 // giveWay begins to look at the shards for work that writes to one of them.
 func (r *run) giveWay(ctx context.Context, now *topology.Map, what, writes string) *throttle {
-	t := &throttle{r: r, what: what, pace: pace{1}}
+	t := &throttle{r: r, what: what, pace: pace{1}, looked: make(chan struct{})}
 	for i, side := range r.state().sides() {
 		t.gauges[i] = &gauge{r: r, now: now, shard: side, writes: side == writes}
 	}
@@ -217,6 +218,7 @@ func (t *throttle) watch(ctx context.Context) {
 	defer tick.Stop()
 	t.look(ctx)
 	t.begin()
+	close(t.looked)
 	for {
 		select {
 		case <-tick.C:
@@ -316,6 +318,11 @@ func (t *throttle) due(worked time.Duration) (rest time.Duration, by Reason, sto
 // rest gives way after work that took some time and passed on some bytes: by as much as is due, for as long as there is a reason.
 func (t *throttle) rest(ctx context.Context, worked time.Duration, bytes int64, streams int) {
 	began := time.Now()
+	select {
+	case <-t.looked: // the first work may be done before that, and no more
+	case <-ctx.Done():
+		return
+	}
 	for {
 		limits := t.r.state().Options.Limits
 		least, by, stops := t.due(worked)

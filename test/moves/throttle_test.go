@@ -86,7 +86,7 @@ func TestStandbysAreNotLeftBehind(t *testing.T) {
 	id = s.start(t, api.StartMove{From: "s2", To: "s1", KeepSeconds: 600, MoveLimits: api.MoveLimits{MaxLagSeconds: of(0.5)}})
 	s.await(t, id, time.Minute, "switched")
 	replay(t, s.Shards[1], false)
-	time.Sleep(time.Second) // something is written that the standby does not have
+	time.Sleep(2 * time.Second) // something is written that the standby does not have
 	s.wish(t, id, "finish")
 	if m = s.until(t, id, "the clean-up waits", behind); m.Phase != "cleaning" {
 		t.Errorf("it waits in phase %s", m.Phase)
