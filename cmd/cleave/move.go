@@ -32,7 +32,7 @@ The leader carries moves out, one at a time for each keyspace; whatever dies, it
 		RunE: helpOrUnknown,
 	}
 	c.flags(cmd)
-	cmd.AddCommand(newMoveStart(&c), newMoveList(&c), newMoveShow(&c), newMoveWatch(&c))
+	cmd.AddCommand(newMoveStart(&c), newMoveList(&c), newMoveShow(&c), newMoveWatch(&c), newMoveThrottle(&c))
 	for _, w := range moveWishes {
 		cmd.AddCommand(newMoveWish(&c, w))
 	}
@@ -47,7 +47,7 @@ type moveWish struct {
 }
 
 var moveWishes = []moveWish{
-	{"pause", reshard.Pause, "Let a move go no further for now", "The copy that is under way is given up and begins anew when the move is resumed; later on, changes are\nstill carried over, and the move does not switch."},
+	{"pause", reshard.Pause, "Let a move go no further for now", "A copy waits, and goes on where it was when the move is resumed within ten minutes; after that, or when\nthe source has to keep too much WAL for it, it is given up and begins anew. Later on, changes are still\ncarried over, and the move does not switch."},
 	{"resume", reshard.Resume, "Go on with a move that was paused, or that has stopped", "A move stops by itself where it cannot get better by itself: 'cleave move show' says why."},
 	{"cancel", reshard.Cancel, "Take a move back that has not switched", "The copy is deleted, and slots, subscriptions and publications are removed."},
 	{"switch", reshard.Switch, "Let a move that was started with --manual switch", "It switches as soon as it is ready."},
@@ -83,6 +83,7 @@ func newMoveStart(c *connection) *cobra.Command {
 	var request api.StartMove
 	var ranges, keys []string
 	var keep, pauseLimit time.Duration
+	var limits moveLimits
 	var wait bool
 	var out output
 	cmd := &cobra.Command{
@@ -108,6 +109,9 @@ Where ranges belong to several shards, there is one move for each.`,
 				return err
 			}
 			if request.Keys, err = parseKeys(keys); err != nil {
+				return err
+			}
+			if request.MoveLimits, err = limits.read(cmd); err != nil {
 				return err
 			}
 			request.KeepSeconds, request.PauseLimitMS = keep.Seconds(), pauseLimit.Milliseconds()
@@ -138,7 +142,7 @@ Where ranges belong to several shards, there is one move for each.`,
 	flags.DurationVar(&keep, "keep", 0, "how long the move can be rolled back after it has switched, such as 24h")
 	flags.DurationVar(&pauseLimit, "pause-limit", 0, "how long statements may be held before the switch is taken back and tried again (default 1s)")
 	flags.BoolVar(&request.Manual, "manual", false, "do not switch before 'cleave move switch' says so")
-	flags.Int64Var(&request.MaxRate, "max-rate", 0, "copy so many bytes in a second at most (default: no limit)")
+	limits.flags(cmd)
 	flags.BoolVar(&request.SkipVerify, "skip-verify", false, "do not compare both sides before the switch")
 	flags.StringVar(&request.Why, "why", "", "a note for others")
 	flags.BoolVar(&request.DryRun, "dry-run", false, "only say what would move")
@@ -288,6 +292,8 @@ func stateOf(m api.Move) string {
 	switch {
 	case m.Stopped != "":
 		return "stopped: " + m.Stopped
+	case m.Paused && m.Waiting != "":
+		return "paused: " + m.Waiting
 	case m.Paused:
 		return "paused"
 	case m.Error != "":
@@ -357,6 +363,7 @@ func printMove(w io.Writer, m api.Move) error {
 		line("", "%s: %s rows, %s, %.0f %%", t.Name, grouped(float64(t.Rows)), bytesOf(t.Bytes), t.Share*100)
 	}
 	line("lag", "%s", bytesOf(m.LagBytes))
+	line("throttle", "%s", limitsText(m.Limits))
 	if m.Verified != "" {
 		line("verified", "%s", m.Verified)
 	}

@@ -40,6 +40,7 @@ type node struct {
 	cluster  *control.Cluster
 	admin    *admin.Server
 	router   *router
+	moves    *observe.Moves
 	// registered is closed when the record is stored, and a map and a schema state read after that have been applied.
 	registered chan struct{}
 
@@ -55,7 +56,7 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 	if err != nil {
 		return nil, err
 	}
-	n := &node{id: session.NewIncarnation(), config: c, logger: logger, http: s.http, door: s.door, older: s.older, registered: make(chan struct{})}
+	n := &node{id: session.NewIncarnation(), config: c, logger: logger, http: s.http, door: s.door, older: s.older, registered: make(chan struct{}), moves: observe.NewMoves()}
 	if n.store, err = store.Open(storeConfig); err != nil {
 		return nil, err
 	}
@@ -67,6 +68,7 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 		Endpoints: c.Etcd.Endpoints, Version: version, HealthInterval: c.Health.Interval, HealthTimeout: c.Health.Timeout, Logger: logger,
 		Share:  func(connections *api.Connections) { n.router.share(connections) },
 		Router: n.id,
+		Moves:  n.moves,
 		Examine: func(ctx context.Context, statements, searchPath []string) error {
 			return n.router.schema.Examine(ctx, statements, searchPath)
 		},
@@ -86,7 +88,7 @@ func newNode(c config.Config, provisioner control.Provisioner, s sockets, logger
 
 func (n *node) newAdmin() (*admin.Server, error) {
 	registry := observe.NewRegistry(version)
-	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot), n.router.shards, n.router.statements, observe.NewPools(n.router.server.Clients, n.router.poolStats), observe.NewRows(n.router.server.RowStats), n.router.deadlocks)
+	registry.MustRegister(observe.NewCluster(n.cluster.Snapshot), n.router.shards, n.router.statements, observe.NewPools(n.router.server.Clients, n.router.poolStats), observe.NewRows(n.router.server.RowStats), n.router.deadlocks, n.moves)
 	token := ""
 	if !n.config.HTTP.Token.IsZero() {
 		var err error

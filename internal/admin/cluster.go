@@ -50,11 +50,12 @@ type Cluster interface {
 	// PlanRebalance proposes moves that make shards even, and ApplyRebalance starts those of a plan.
 	PlanRebalance(ctx context.Context, request api.PlanRebalance) (api.RebalancePlan, error)
 	ApplyRebalance(ctx context.Context, id string) (api.MoveList, error)
-	// StartMoves asks for rows to be moved from shards to another. Moves lists moves, Move reads one, and WishMove says what is to become of it.
+	// StartMoves asks for rows to be moved from shards to another. Moves lists moves, Move reads one, WishMove says what is to become of it, and ThrottleMove what slows it down.
 	StartMoves(ctx context.Context, request api.StartMove) (api.MoveList, error)
 	Moves(ctx context.Context) (api.MoveList, error)
 	Move(ctx context.Context, id string) (api.Move, error)
 	WishMove(ctx context.Context, id, wish string) (api.Move, error)
+	ThrottleMove(ctx context.Context, id string, limits api.MoveLimits) (api.Move, error)
 	// Sagas lists sagas of applications.
 	Sagas(ctx context.Context, request control.SagasRequest) (api.SagaList, error)
 	// CheckCopies compares the copies of reference tables, and repairs them.

@@ -429,6 +429,17 @@ func tryMoves(t *testing.T, client *api.Client) {
 	refusedWith(t, "a move that is not there", api.CodeNotFound, err)
 	_, err = client.WishMove(ctx, "none", "cancel")
 	refusedWith(t, "a wish for a move that is not there", api.CodeNotFound, err)
+	rate, load := int64(1000), 0.5
+	_, err = client.ThrottleMove(ctx, "none", api.MoveLimits{MaxRate: &rate})
+	refusedWith(t, "limits of a move that is not there", api.CodeNotFound, err)
+	_, err = client.ThrottleMove(ctx, "none", api.MoveLimits{MaxLoad: &load})
+	refusedWith(t, "a limit that cannot be", api.CodeInvalid, err)
+	_, err = client.ThrottleMove(ctx, "none", api.MoveLimits{})
+	refusedWith(t, "no limits", api.CodeInvalid, err)
+	limited := must[api.MoveList](t, "a rehearsal with limits")(client.StartMoves(ctx, api.StartMove{Keyspace: "orders", From: "two", To: "one", DryRun: true, MoveLimits: api.MoveLimits{MaxRate: &rate}}))
+	if limits := limited.Moves[0].Limits; *limits.MaxRate != rate || *limits.MaxLagSeconds != 10 || !*limits.Throttle {
+		t.Errorf("the limits are %d bytes a second, a lag of %g seconds, throttle %t", *limits.MaxRate, *limits.MaxLagSeconds, *limits.Throttle)
+	}
 }
 
 // checkAgreement waits until every shard has recorded what the map says: the leader tells them by itself.

@@ -124,6 +124,10 @@ func (f failing) ApplyRebalance(context.Context, string) (api.MoveList, error) {
 	return api.MoveList{}, f.err
 }
 
+func (f failing) ThrottleMove(context.Context, string, api.MoveLimits) (api.Move, error) {
+	return api.Move{}, f.err
+}
+
 func (f failing) Moves(context.Context) (api.MoveList, error) { return api.MoveList{}, f.err }
 
 func (f failing) Move(context.Context, string) (api.Move, error) { return api.Move{}, f.err }

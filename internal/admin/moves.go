@@ -48,6 +48,18 @@ func (s *Server) wishMove(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, http.StatusAccepted, move)
 }
 
+func (s *Server) throttleMove(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.MoveLimits](r)
+	if err != nil {
+		return err
+	}
+	move, err := s.config.Cluster.ThrottleMove(r.Context(), r.PathValue("id"), request)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusAccepted, move)
+}
+
 func (s *Server) splitRanges(w http.ResponseWriter, r *http.Request) error {
 	request, err := decode[api.SplitRanges](r)
 	if err != nil {

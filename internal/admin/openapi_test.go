@@ -86,6 +86,7 @@ var asked = map[string]struct {
 	"RebalanceRule":      {api.RebalanceRule{}, []string{"keyspace", "label", "value"}},
 	"MoveRange":          {api.MoveRange{}, nil},
 	"WishMove":           {api.WishMove{}, []string{"wish"}},
+	"MoveLimits":         {api.MoveLimits{}, nil},
 	"SplitRanges":        {api.SplitRanges{}, nil},
 	"MergeRanges":        {api.MergeRanges{}, nil},
 	"CheckCopies":        {api.CheckCopies{}, nil},

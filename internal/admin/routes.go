@@ -68,6 +68,7 @@ func routes() []route {
 		{http.MethodPost, "/v1/moves", false, bodyLimit, (*Server).startMoves},
 		{http.MethodGet, "/v1/moves/{id}", false, 0, (*Server).getMove},
 		{http.MethodPost, "/v1/moves/{id}/wish", false, bodyLimit, (*Server).wishMove},
+		{http.MethodPost, "/v1/moves/{id}/throttle", false, bodyLimit, (*Server).throttleMove},
 		{http.MethodPost, "/v1/rebalance", false, bodyLimit, (*Server).planRebalance},
 		{http.MethodPost, "/v1/rebalance/{id}/apply", false, bodyLimit, (*Server).applyRebalance},
 		{http.MethodGet, "/v1/sagas", false, 0, (*Server).getSagas},

@@ -28,12 +28,26 @@ type StartMove struct {
 	PauseLimitMS int64   `json:"pause_limit_ms,omitempty"`
 	// Manual: it does not switch before it is told to.
 	Manual bool `json:"manual,omitempty"`
-	// MaxRate is how many bytes are copied in a second at most.
-	MaxRate    int64  `json:"max_rate,omitempty"`
+	// MoveLimits say what slows it down. What is left out is the usual.
+	MoveLimits
 	SkipVerify bool   `json:"skip_verify,omitempty"`
 	Why        string `json:"why,omitempty"`
 	// DryRun: it is only said what would move.
 	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// MoveLimits say what slows a move down.
+type MoveLimits struct {
+	// Throttle: it gives way to standbys, slots and load. If it is false, MaxRate alone counts.
+	Throttle *bool `json:"throttle,omitempty"`
+	// MaxRate is how many bytes are copied in a second at most; 0: as many as go.
+	MaxRate *int64 `json:"max_rate,omitempty"`
+	// MaxLagSeconds is how far standbys of both shards may be behind before nothing is copied or deleted; 0: as far as they like.
+	MaxLagSeconds *float64 `json:"max_lag_seconds,omitempty"`
+	// MaxLoad is how many times longer than at best a small statement may take on a shard that others use; 0: as long as it likes.
+	MaxLoad *float64 `json:"max_load,omitempty"`
+	// MaxWAL is how many bytes of WAL a shard may have to keep for a slot.
+	MaxWAL *int64 `json:"max_wal,omitempty"`
 }
 
 // Move is a move of rows from one shard to another.
@@ -67,8 +81,10 @@ type Move struct {
 	// Switches are the attempts to switch.
 	Switches []MoveSwitch `json:"switches"`
 	// CanRollBack: it was switched, and changes are carried back.
-	CanRollBack bool   `json:"can_roll_back,omitempty"`
-	Why         string `json:"why,omitempty"`
+	CanRollBack bool `json:"can_roll_back,omitempty"`
+	// Limits say what slows it down.
+	Limits MoveLimits `json:"limits"`
+	Why    string     `json:"why,omitempty"`
 }
 
 // MoveTable is how far a table is.
@@ -121,6 +137,11 @@ func (c *Client) StartMoves(ctx context.Context, request StartMove) (MoveList, e
 // WishMove says what is to become of a move.
 func (c *Client) WishMove(ctx context.Context, id, wish string) (Move, error) {
 	return send[Move](ctx, c, http.MethodPost, "/v1/moves/"+url.PathEscape(id)+"/wish", WishMove{Wish: wish})
+}
+
+// ThrottleMove changes what slows a move down. What is left out stays as it is.
+func (c *Client) ThrottleMove(ctx context.Context, id string, limits MoveLimits) (Move, error) {
+	return send[Move](ctx, c, http.MethodPost, "/v1/moves/"+url.PathEscape(id)+"/throttle", limits)
 }
 
 // SplitRanges divides ranges of a keyspace, at points, around a key, or in the middle. No row moves.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/observe"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
@@ -56,6 +57,8 @@ type Config struct {
 	Examine func(ctx context.Context, statements, searchPath []string) error
 	// Share fills in how routers share the connections that a shard allows. Default: nothing is said of it.
 	Share func(*api.Connections)
+	// Moves count what moves do. Default: nobody reads them.
+	Moves *observe.Moves
 	// Logger hears what the loops find. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -137,7 +140,7 @@ const reportAge = time.Minute
 func New(config Config) *Cluster {
 	config = config.withDefaults()
 	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
-	c.mover = reshard.New(reshard.Config{Store: config.Store, Access: config.Access, Rename: plan.Renamed, Logger: config.Logger})
+	c.mover = reshard.New(reshard.Config{Store: config.Store, Access: config.Access, Rename: plan.Renamed, Metrics: config.Moves, Logger: config.Logger})
 	c.config.FinishHold = func(ctx context.Context, hold topology.Hold) error {
 		if err := c.finishTransactions(ctx); err != nil {
 			return err

@@ -20,6 +20,9 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	if err != nil {
 		return api.MoveList{}, err
 	}
+	if _, err := adjustmentOf(request.MoveLimits); err != nil {
+		return api.MoveList{}, err
+	}
 	moves, err := movesFor(m, request)
 	if err != nil {
 		return api.MoveList{}, err
@@ -156,10 +159,80 @@ func keyspaceMoves(k *topology.Keyspace, request api.StartMove) ([]*reshard.Move
 }
 
 func optionsOf(request api.StartMove) reshard.Options {
+	limits, _ := adjustmentOf(request.MoveLimits) // which was checked
 	return reshard.Options{
 		Streams: request.Streams, Keep: time.Duration(request.KeepSeconds * float64(time.Second)), PauseLimit: time.Duration(request.PauseLimitMS) * time.Millisecond,
-		Manual: request.Manual, MaxRate: request.MaxRate, SkipVerify: request.SkipVerify,
+		Manual: request.Manual, SkipVerify: request.SkipVerify, Limits: limits.Apply(reshard.Limits{}),
 	}
+}
+
+// adjustmentOf reads limits. No limit is 0 there, and below 0 here.
+func adjustmentOf(limits api.MoveLimits) (a reshard.Adjustment, err error) {
+	if limits.Throttle != nil {
+		off := !*limits.Throttle
+		a.Off = &off
+	}
+	if a.MaxRate = limits.MaxRate; a.MaxRate != nil && *a.MaxRate < 0 {
+		return a, &InvalidError{Message: fmt.Sprintf("%d bytes in a second cannot be copied", *a.MaxRate), Hint: "0 is no limit."}
+	}
+	if a.MaxWAL = limits.MaxWAL; a.MaxWAL != nil && *a.MaxWAL <= 0 {
+		return a, &InvalidError{Message: fmt.Sprintf("a slot that may keep %d bytes is of no use", *a.MaxWAL), Hint: "It is 32 GB unless something else is said."}
+	}
+	if limits.MaxLagSeconds != nil {
+		lag := time.Duration(*limits.MaxLagSeconds * float64(time.Second))
+		switch {
+		case lag < 0:
+			return a, &InvalidError{Message: fmt.Sprintf("standbys cannot be %s behind", lag), Hint: "0 is no limit."}
+		case lag == 0:
+			lag = -1
+		}
+		a.MaxLag = &lag
+	}
+	if limits.MaxLoad != nil {
+		load := *limits.MaxLoad
+		switch {
+		case load == 0:
+			load = -1
+		case !(load > 1):
+			return a, &InvalidError{Message: fmt.Sprintf("no statement takes %g times as long as at best", load), Hint: "Write a number above 1, such as 2; 0 is no limit."}
+		}
+		a.MaxLoad = &load
+	}
+	return a, nil
+}
+
+// describeLimits is the reverse.
+func describeLimits(l reshard.Limits) api.MoveLimits {
+	throttle, lag, load := !l.Off, max(l.MaxLag, 0).Seconds(), max(l.MaxLoad, 0)
+	return api.MoveLimits{Throttle: &throttle, MaxRate: &l.MaxRate, MaxLagSeconds: &lag, MaxLoad: &load, MaxWAL: &l.MaxWAL}
+}
+
+// ThrottleMove changes what slows a move down. The leader does it at its next look.
+func (c *Cluster) ThrottleMove(ctx context.Context, id string, limits api.MoveLimits) (api.Move, error) {
+	if limits == (api.MoveLimits{}) {
+		return api.Move{}, &InvalidError{Message: "nothing is said of what is to change"}
+	}
+	adjustment, err := adjustmentOf(limits)
+	if err != nil {
+		return api.Move{}, err
+	}
+	if err := c.underWay(ctx, id); err != nil {
+		return api.Move{}, err
+	}
+	if err := reshard.Adjust(ctx, c.config.Store, id, adjustment); err != nil {
+		return api.Move{}, err
+	}
+	c.mover.Poke()
+	return c.Move(ctx, id)
+}
+
+// underWay fails if a move is not there or has ended.
+func (c *Cluster) underWay(ctx context.Context, id string) error {
+	move, err := c.Move(ctx, id)
+	if err == nil && reshard.Phase(move.Phase).HasEnded() {
+		err = &InvalidError{Message: fmt.Sprintf("move %s has ended: it is %s", id, move.Phase)}
+	}
+	return err
 }
 
 // Moves lists all moves, the newest first.
@@ -189,12 +262,8 @@ func (c *Cluster) WishMove(ctx context.Context, id, wish string) (api.Move, erro
 	if !slices.Contains(reshard.Wishes(), reshard.Wish(wish)) {
 		return api.Move{}, &InvalidError{Message: fmt.Sprintf("%q is none of pause, resume, cancel, switch, roll back, finish", wish)}
 	}
-	move, err := c.Move(ctx, id)
-	if err != nil {
+	if err := c.underWay(ctx, id); err != nil {
 		return api.Move{}, err
-	}
-	if reshard.Phase(move.Phase).HasEnded() {
-		return api.Move{}, &InvalidError{Message: fmt.Sprintf("move %s has ended: it is %s", id, move.Phase)}
 	}
 	if err := c.config.Store.Wish(ctx, id, wish); err != nil {
 		return api.Move{}, err
@@ -207,7 +276,7 @@ func describeMove(m *reshard.Move) api.Move {
 	d := api.Move{
 		ID: m.ID, Keyspace: m.Keyspace, From: m.Source, To: m.Target, Phase: string(m.Phase), Since: m.Since, Asked: m.AskedAt, Ended: m.Ended, Paused: m.Paused, Stopped: m.Stopped,
 		Waiting: m.Waiting, Error: m.Error, Rows: m.Rows(), Bytes: m.Bytes(), Share: m.Share(), LagBytes: m.LagBytes, Verified: m.Verified, Cleaned: m.Cleaned,
-		CanRollBack: m.Phase == reshard.Switched && m.WayBack, Why: m.Why,
+		CanRollBack: m.Phase == reshard.Switched && m.WayBack, Limits: describeLimits(m.Limits()), Why: m.Why,
 		Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []api.MoveTable{}, Switches: []api.MoveSwitch{},
 	}
 	if share := d.Share; m.Phase == reshard.Copying && share > 0 {

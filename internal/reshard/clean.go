@@ -1,6 +1,7 @@
 package reshard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -308,6 +309,8 @@ func (r *run) deleteRows(ctx context.Context, now *topology.Map, side string) er
 	if err != nil {
 		return err
 	}
+	slowly := r.giveWay(ctx, now, "the clean-up", side)
+	defer slowly.close()
 	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := r.useOrigin(ctx, conn); err != nil {
 			return err
@@ -322,7 +325,7 @@ func (r *run) deleteRows(ctx context.Context, now *topology.Map, side string) er
 				return err
 			}
 			for _, leaf := range leaves {
-				if err := r.deleteFrom(ctx, conn, leaf, where); err != nil {
+				if err := r.deleteFrom(ctx, conn, slowly, leaf, where); err != nil {
 					return fmt.Errorf("delete rows of table %s on shard %q: %w", leaf.Name, side, err)
 				}
 			}
@@ -348,7 +351,7 @@ func (r *run) useOrigin(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, leaf shard.Leaf, where string) error {
+func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, slowly *throttle, leaf shard.Leaf, where string) error {
 	step, deleted := int64(fewestPages), int64(0)
 	for from := int64(0); from == 0 || from < leaf.Pages; {
 		to := from + step
@@ -362,15 +365,16 @@ func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, leaf shard.Leaf, w
 			return err
 		}
 		deleted += tag.RowsAffected()
+		r.mover.config.Metrics.Cleaned(tag.RowsAffected())
 		from += step
 		switch took := time.Since(started); {
 		case took < batchTime/2:
 			step = min(2*step, mostPages)
 		case took > batchTime:
 			step = max(step/2, fewestPages)
-			r.sleep(ctx, took/2)
 		}
-		r.say(ctx, fmt.Sprintf("rows of table %s that are not owned here are deleted", leaf.Name), func(m *Move) { m.Cleaned += deleted; deleted = 0 })
+		slowly.rest(ctx, time.Since(started), 0, 0)
+		r.say(ctx, cmp.Or(slowly.waiting(), fmt.Sprintf("rows of table %s that are not owned here are deleted", leaf.Name)), func(m *Move) { m.Cleaned += deleted; deleted = 0 })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -98,6 +98,7 @@ type copier struct {
 	move *Move
 
 	snapshot string
+	throttle *throttle
 	tables   []*copiedTable
 	chunks   chan chunk
 }
@@ -133,6 +134,8 @@ func (c *copier) run(ctx context.Context) error {
 		_ = keeper.Close(ctx)
 	}()
 	c.r.say(ctx, "", c.note)
+	c.throttle = c.r.giveWay(ctx, c.now, "the copy", c.move.Target)
+	defer c.throttle.close()
 	return c.copyAll(ctx)
 }
 
@@ -207,7 +210,7 @@ func (c *copier) copyAll(ctx context.Context) error {
 	working.Go(func() { c.hand(ctx) })
 	watching, stopWatching := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
-	watcher.Go(func() { c.watch(watching) })
+	watcher.Go(func() { c.watch(watching, cancel) })
 	working.Wait()
 	stopWatching()
 	watcher.Wait()
@@ -234,20 +237,6 @@ func (c *copier) hand(ctx context.Context) {
 	}
 }
 
-// watch tells how far it is, and gives up if the source has to keep too much.
-func (c *copier) watch(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			c.r.say(ctx, "", c.note)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // stream copies one chunk after the other.
 func (c *copier) stream(ctx context.Context) error {
 	from, err := c.r.connect(ctx, c.now, c.move.Source)
@@ -264,6 +253,9 @@ func (c *copier) stream(ctx context.Context) error {
 		return fmt.Errorf("read the snapshot on shard %q: %w", c.move.Source, err)
 	}
 	for work := range c.chunks {
+		if err := c.awaitResume(ctx); err != nil {
+			return err
+		}
 		if err := c.copyChunk(ctx, from, to, work); err != nil {
 			return fmt.Errorf("copy table %s: %w", work.leaf.Name, err)
 		}
@@ -281,7 +273,8 @@ func (c *copier) copyChunk(ctx context.Context, from, to *pgx.Conn, work chunk) 
 		return err
 	}
 	failpoint.Hit("move.copy.rows")
-	rows, err := pipe(ctx, from.PgConn(), work.table.definition.ReadPartSQL(work.leaf.Name, where), to.PgConn(), work.table.definition.WriteSQL(), &counted{table: work.table, limit: c.move.Options.MaxRate / int64(c.move.Options.Streams)})
+	n := &counted{table: work.table, pacer: pacer{t: c.throttle, streams: c.move.Options.Streams}}
+	rows, err := pipe(ctx, from.PgConn(), work.table.definition.ReadPartSQL(work.leaf.Name, where), to.PgConn(), work.table.definition.WriteSQL(), n)
 	if err != nil {
 		return err
 	}
@@ -289,37 +282,27 @@ func (c *copier) copyChunk(ctx context.Context, from, to *pgx.Conn, work chunk) 
 		return err
 	}
 	work.table.rows.Add(rows)
+	c.r.mover.config.Metrics.Copied(rows, n.bytes)
 	last := work.to
 	if last < 0 {
 		last = work.leaf.Pages
 	}
 	work.table.pagesRead.Add(last - work.from)
+	n.pacer.rest(ctx)
 	return nil
 }
 
 // counted counts bytes on their way, and slows them down.
 type counted struct {
 	table *copiedTable
-	limit int64 // bytes in a second; 0: none
-	since time.Time
 	bytes int64
+	pacer pacer
 }
 
 func (n *counted) pass(ctx context.Context, size int) {
 	n.table.bytes.Add(int64(size))
-	if n.limit <= 0 {
-		return
-	}
-	if n.since.IsZero() {
-		n.since = time.Now()
-	}
 	n.bytes += int64(size)
-	if ahead := time.Duration(float64(n.bytes)/float64(n.limit)*float64(time.Second)) - time.Since(n.since); ahead > 0 {
-		select {
-		case <-time.After(ahead):
-		case <-ctx.Done():
-		}
-	}
+	n.pacer.pass(ctx, size)
 }
 
 // pipeBuffer is how much is handed over at a time. It is what the driver sends in one message.

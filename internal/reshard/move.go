@@ -79,9 +79,8 @@ type Options struct {
 	PauseLimit time.Duration `json:"pause_limit,omitempty"`
 	// Manual: it waits for somebody to say when to switch.
 	Manual bool `json:"manual,omitempty"`
-	// MaxRate is how many bytes are copied in a second at most, 0: as many as go; MaxWAL how many bytes of changes the source may have to keep before the move gives them up. 0: the usual.
-	MaxRate int64 `json:"max_rate,omitempty"`
-	MaxWAL  int64 `json:"max_wal,omitempty"`
+	// Limits say what slows it down.
+	Limits
 	// SkipVerify leaves out the comparison before the switch.
 	SkipVerify bool `json:"skip_verify,omitempty"`
 }
@@ -90,7 +89,6 @@ type Options struct {
 const (
 	usualStreams    = 2
 	usualPauseLimit = time.Second
-	usualMaxWAL     = 32 << 30
 	usualLag        = 256 << 10
 )
 
@@ -101,9 +99,7 @@ func (o Options) withDefaults() Options {
 	if o.PauseLimit <= 0 {
 		o.PauseLimit = usualPauseLimit
 	}
-	if o.MaxWAL <= 0 {
-		o.MaxWAL = usualMaxWAL
-	}
+	o.Limits = o.Limits.withDefaults()
 	return o
 }
 

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/cleavedb/cleave/internal/observe"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 )
@@ -26,6 +28,8 @@ type Config struct {
 	Rename shard.Renaming
 	// Resolve has transactions that are left prepared on shards resolved. Default: somebody else does that.
 	Resolve func(context.Context) error
+	// Metrics count what moves do. Default: nobody reads them.
+	Metrics *observe.Moves
 	// Logger hears what becomes of moves. Default: slog's.
 	Logger *slog.Logger
 }
@@ -38,6 +42,8 @@ type Mover struct {
 	// busy are shards that are about to exchange rows, by name: what they record is the switch's business.
 	mu   sync.Mutex
 	busy map[string]bool
+	// quickest is the least time that a small statement took on a shard, by name.
+	quickest map[string]time.Duration
 }
 
 // IsSwitching says whether a shard takes part in a switch that is under way here. Who has it record something makes others wait.
@@ -76,7 +82,10 @@ func New(config Config) *Mover {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	return &Mover{config: config, poked: make(chan struct{}, 1), busy: map[string]bool{}}
+	if config.Metrics == nil {
+		config.Metrics = observe.NewMoves()
+	}
+	return &Mover{config: config, poked: make(chan struct{}, 1), busy: map[string]bool{}, quickest: map[string]time.Duration{}}
 }
 
 // Poke has the mover look at once whether there is something new to do, if it is this process's.
@@ -100,6 +109,8 @@ func (v *Mover) Run(ctx context.Context, leadership *store.Leadership) {
 	var work sync.WaitGroup
 	defer work.Wait()
 	running := &running{moves: map[string]*run{}}
+	v.config.Metrics.Watch(running.states)
+	defer v.config.Metrics.Watch(nil)
 	again := time.NewTicker(lookEvery)
 	defer again.Stop()
 	for {
@@ -122,6 +133,18 @@ func (v *Mover) Run(ctx context.Context, leadership *store.Leadership) {
 type running struct {
 	mu    sync.Mutex
 	moves map[string]*run
+}
+
+// states are the moves as metrics have them.
+func (r *running) states() (states []observe.MoveState) {
+	r.mu.Lock()
+	runs := slices.Collect(maps.Values(r.moves))
+	r.mu.Unlock()
+	for _, one := range runs {
+		m := one.state()
+		states = append(states, observe.MoveState{ID: m.ID, From: m.Source, To: m.Target, Phase: string(m.Phase), Paused: m.Paused, Stopped: m.Stopped != "", LagBytes: m.LagBytes})
+	}
+	return states
 }
 
 // look begins what is new and passes wishes on.
@@ -152,6 +175,7 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 		switch {
 		case current != nil:
 			v.passWish(ctx, current)
+			v.passAdjustment(ctx, current)
 		case busy:
 			v.queue(ctx, leadership, m)
 		}

@@ -35,6 +35,8 @@ type run struct {
 	woken   chan struct{}
 	savedAt time.Time            // when the move was stored last
 	deaf    map[string]time.Time // since when a router has not heard of the map, by ID
+	// waitsInside: the phase waits by itself while the move is paused.
+	waitsInside bool
 }
 
 // deafSince is since when a router has not heard of the map that is in force; zero if it has.
@@ -81,7 +83,7 @@ func (r *run) interrupts(wish Wish) bool {
 	case r.holding:
 		return false
 	case r.move.Phase.mayCancel():
-		return wish == Cancel || wish == Pause
+		return wish == Cancel || wish == Pause && !r.waitsInside
 	default:
 		return r.move.Phase.switches() && (wish == Cancel || wish == Pause || wish == Finish)
 	}
@@ -127,6 +129,7 @@ func (r *run) carryOut(ctx context.Context) {
 		}
 		if r.state().Phase.HasEnded() {
 			logger.Info("a move has ended", "phase", r.state().Phase)
+			r.mover.config.Metrics.Ended(string(r.state().Phase))
 			return
 		}
 		if r.waits() {
@@ -279,7 +282,10 @@ func (r *run) rest(ctx context.Context) error {
 		}
 	}
 	switch {
-	case move.Phase == Copying: // which begins anew
+	case move.Phase == Copying:
+		if move.Paused {
+			r.say(ctx, "the copy begins anew when it is resumed", nil)
+		}
 		return r.carryNothing(ctx)
 	case !move.Copied || !move.Phase.mayCancel() && move.Phase != Switching:
 		return nil
@@ -400,6 +406,9 @@ func (r *run) failed(ctx context.Context, err error) {
 			m.Stopped = final.reason
 		}
 	})
+	if final != nil {
+		r.mover.config.Metrics.Stopped()
+	}
 }
 
 // sleep waits, less long if there is a wish.

@@ -282,6 +282,7 @@ func (s *switching) attempt(ctx context.Context) error {
 		failpoint.Hit("move.switch." + step.name)
 	}
 	held := time.Since(s.begun)
+	s.r.mover.config.Metrics.Switched(held)
 	if err := s.r.save(ctx, func(m *Move) { m.attempted(Attempt{At: s.begun.UTC(), Held: held, Steps: s.steps}) }); err != nil {
 		return err
 	}
@@ -316,6 +317,7 @@ func (s *switching) failed(ctx context.Context, step string, cause error) error 
 		s.r.sleep(ctx, 50*time.Millisecond)
 	}
 	held := time.Since(s.begun)
+	s.r.mover.config.Metrics.TakenBack(step, held)
 	err := s.r.save(context.WithoutCancel(ctx), func(m *Move) {
 		m.attempted(Attempt{At: s.begun.UTC(), Held: held, Failed: reason, Steps: s.steps})
 	})

@@ -126,9 +126,13 @@ func (s *Store) Wish(ctx context.Context, id, wish string) error {
 
 // Wished returns the last wish for a job, empty if there is none, and its revision.
 func (s *Store) Wished(ctx context.Context, id string) (wish string, revision int64, err error) {
+	return s.readWish(ctx, s.keys.wishes+id)
+}
+
+func (s *Store) readWish(ctx context.Context, key string) (wish string, revision int64, err error) {
 	var response *clientv3.GetResponse
 	err = s.request(ctx, "read a wish", func(ctx context.Context, client *clientv3.Client) (err error) {
-		response, err = client.Get(ctx, s.keys.wishes+id)
+		response, err = client.Get(ctx, key)
 		return err
 	})
 	if err != nil || len(response.Kvs) == 0 {
@@ -139,12 +143,55 @@ func (s *Store) Wished(ctx context.Context, id string) (wish string, revision in
 
 // ForgetWish removes a wish that was heard, unless there is a newer one.
 func (s *Store) ForgetWish(ctx context.Context, id string, revision int64) error {
-	key := s.keys.wishes + id
+	return s.forgetWish(ctx, s.keys.wishes+id, revision)
+}
+
+func (s *Store) forgetWish(ctx context.Context, key string, revision int64) error {
 	_, _, err := s.commit(ctx, transaction{
 		action: "forget a wish", when: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", revision)},
 		then: []clientv3.Op{clientv3.OpDelete(key)}, otherwise: []clientv3.Op{clientv3.OpGet(key)},
 	})
 	return err
+}
+
+// Adjust says how somebody wants a job to be done from now on: the change gets what was said before and was not heard yet, empty if there is none, and returns what is to be heard. It fails with [ErrNoJob].
+func (s *Store) Adjust(ctx context.Context, id string, change func(before string) (string, error)) error {
+	key := s.adjustment(id)
+	for {
+		before, revision, err := s.readWish(ctx, key)
+		if err != nil {
+			return err
+		}
+		next, err := change(before)
+		if err != nil {
+			return err
+		}
+		response, _, err := s.commit(ctx, transaction{
+			action: "adjust", when: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.keys.jobs+id), ">", 0), clientv3.Compare(clientv3.ModRevision(key), "=", revision)},
+			then: []clientv3.Op{clientv3.OpPut(key, next)}, otherwise: []clientv3.Op{clientv3.OpGet(s.keys.jobs + id)},
+		})
+		switch {
+		case err != nil:
+			return err
+		case response.Succeeded:
+			return nil
+		case len(response.Responses[0].GetResponseRange().Kvs) == 0:
+			return fmt.Errorf("job %q: %w", id, ErrNoJob)
+		}
+	}
+}
+
+// adjustment is the key of what [Store.Adjust] says of a job. It is not the one of wishes, of which the last counts.
+func (s *Store) adjustment(id string) string { return s.keys.wishes + id + "/how" }
+
+// Adjusted returns what was said of how a job is to be done and was not heard yet, empty if there is nothing, and its revision.
+func (s *Store) Adjusted(ctx context.Context, id string) (how string, revision int64, err error) {
+	return s.readWish(ctx, s.adjustment(id))
+}
+
+// ForgetAdjustment removes one that was heard, unless there is a newer one.
+func (s *Store) ForgetAdjustment(ctx context.Context, id string, revision int64) error {
+	return s.forgetWish(ctx, s.adjustment(id), revision)
 }
 
 // CreateJob stores a new job and returns it with its revision. It fails with [ErrExists], or with [ErrNotLeader].

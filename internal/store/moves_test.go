@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -106,5 +107,55 @@ func TestWishesForJobs(t *testing.T) {
 	}
 	if _, err := leader.UpdateMap(ctx, func(m *topology.Map) (*topology.Map, error) { return m.Next() }); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("who does not lead changed the map: %v", err)
+	}
+}
+
+// TestAdjustmentsOfJobs: each gets what was said before and not heard, and none takes the place of a wish.
+func TestAdjustmentsOfJobs(t *testing.T) {
+	t.Parallel()
+	s := living(t, startMember(t), "router")
+	ctx := t.Context()
+	add := func(text string) func(string) (string, error) {
+		return func(before string) (string, error) { return before + text, nil }
+	}
+	if err := s.Adjust(ctx, "j", add("a")); !errors.Is(err, ErrNoJob) {
+		t.Errorf("an adjustment of nothing: %v", err)
+	}
+	if _, err := s.AskJob(ctx, Job{ID: "j", Kind: "move", State: "asked"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Wish(ctx, "j", "cancel"); err != nil {
+		t.Fatal(err)
+	}
+	var adjusting sync.WaitGroup
+	for range 5 {
+		adjusting.Go(func() {
+			if err := s.Adjust(ctx, "j", add("a")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	adjusting.Wait()
+	how, revision, err := s.Adjusted(ctx, "j")
+	if err != nil || how != "aaaaa" {
+		t.Errorf("adjusted %q, %v", how, err)
+	}
+	if wish, _, err := s.Wished(ctx, "j"); err != nil || wish != "cancel" {
+		t.Errorf("wished %q, %v", wish, err)
+	}
+	refused := errors.New("no")
+	if err := s.Adjust(ctx, "j", func(string) (string, error) { return "", refused }); !errors.Is(err, refused) {
+		t.Errorf("one that is refused: %v", err)
+	}
+	for _, c := range []struct {
+		revision int64
+		left     string
+	}{{revision - 1, "aaaaa"}, {revision, ""}} {
+		if err := s.ForgetAdjustment(ctx, "j", c.revision); err != nil {
+			t.Fatal(err)
+		}
+		if how, _, _ := s.Adjusted(ctx, "j"); how != c.left {
+			t.Errorf("%q is left, not %q", how, c.left)
+		}
 	}
 }

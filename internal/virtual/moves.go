@@ -37,6 +37,10 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 		}
 		request.KeepSeconds = seconds
 	}
+	var err error
+	if request.MoveLimits, err = limits(arguments); err != nil {
+		return "", err
+	}
 	list, err := s.config.Cluster.StartMoves(ctx, request)
 	if err != nil {
 		return "", err
@@ -46,6 +50,54 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 		ids[i] = m.ID
 	}
 	return strings.Join(ids, " "), nil
+}
+
+// limits reads what slows a move down.
+func limits(arguments map[string]*string) (l api.MoveLimits, err error) {
+	if l.Throttle, err = optional(arguments, "throttle", strconv.ParseBool); err != nil {
+		return l, err
+	}
+	whole := func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
+	if l.MaxRate, err = optional(arguments, "max_rate", whole); err != nil {
+		return l, err
+	}
+	if l.MaxWAL, err = optional(arguments, "max_wal", whole); err != nil {
+		return l, err
+	}
+	number := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+	if l.MaxLagSeconds, err = optional(arguments, "max_lag_seconds", number); err != nil {
+		return l, err
+	}
+	l.MaxLoad, err = optional(arguments, "max_load", number)
+	return l, err
+}
+
+// optional reads an argument that may be missing.
+func optional[T any](arguments map[string]*string, name string, read func(string) (T, error)) (*T, error) {
+	if arguments[name] == nil {
+		return nil, nil
+	}
+	value, err := read(*arguments[name])
+	if err != nil {
+		return nil, pgerr.New(pgerr.InvalidParameterValue, "%s %q cannot be read", name, *arguments[name])
+	}
+	return &value, nil
+}
+
+// throttleMove changes what slows a move down.
+func throttleMove(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	if err := s.mustBeSuperuser(ctx, call); err != nil {
+		return "", err
+	}
+	changed, err := limits(arguments)
+	if err != nil {
+		return "", err
+	}
+	move, err := s.config.Cluster.ThrottleMove(ctx, text(arguments, "id"), changed)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("the leader has been told what slows move %s down, which is %s", move.ID, move.Phase), nil
 }
 
 // wishMove says what is to become of a move.

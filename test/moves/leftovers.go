@@ -11,7 +11,7 @@ import (
 
 // leftoversQuery finds what moves make on servers and have to remove.
 const leftoversQuery = `
-	SELECT 'slot ' || slot_name FROM pg_replication_slots UNION ALL SELECT 'subscription ' || subname FROM pg_subscription UNION ALL SELECT 'publication ' || pubname FROM pg_publication
+	SELECT 'slot ' || slot_name FROM pg_replication_slots WHERE slot_type = 'logical' UNION ALL SELECT 'subscription ' || subname FROM pg_subscription UNION ALL SELECT 'publication ' || pubname FROM pg_publication
 	UNION ALL SELECT 'origin ' || roname FROM pg_replication_origin UNION ALL SELECT 'view ' || relname FROM pg_class WHERE relkind = 'v' AND relname ~ '^owned_' AND relnamespace = 'cleave'::regnamespace
 	UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE proname ~ '^owns_' AND pronamespace = 'cleave'::regnamespace UNION ALL SELECT 'mark ' || move || ' ' || mark FROM cleave.marks
 	UNION ALL SELECT 'replica identity of ' || oid::regclass FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace AND relreplident <> 'd'

@@ -4,7 +4,7 @@
 //
 //   - copy: the copy of a move beside COPY TO piped into COPY FROM between the same two servers, into a table with the same index, by turns;
 //   - pause: writers at a steady pace through the router, while rows move back and forth: how long the writes took that began while a switch was under way;
-//   - load: as many writes as clients can make, undisturbed and while rows are copied and caught up with, by turns.
+//   - load: as many writes as clients can make, undisturbed and while rows are copied and caught up with, with the usual throttle and with none, by turns.
 //
 // Only ratios are meant to be compared with those of another machine; the pause is a time, and says what this machine's was. Start reading at run.
 package main
@@ -85,6 +85,8 @@ type lab struct {
 	closers rig.Closers
 	// at is the shard that has the rows, 0 or 1.
 	at int
+	// loads are what the part of the same name has measured.
+	loads []*loaded
 }
 
 func run(ctx context.Context, o options, out io.Writer) (err error) {
@@ -363,65 +365,168 @@ func (l *lab) reportPause(pace int, samples []sample, failures int, switches []a
 		pace, len(switches), backs, at(held, 0.5), at(held, 0.99), rig.Median(longest).Round(100*time.Microsecond), at(usual, 0.5), at(usual, 0.99), failures, len(samples))
 }
 
-// load compares throughput while rows are copied and caught up with to that without.
+// load compares throughput while rows are copied and caught up with to that without, with the usual throttle and with none.
 func (l *lab) load(ctx context.Context) error {
-	var quiet, busy []float64
-	for range l.rounds {
-		rate, err := l.rate(ctx, func(context.Context) (time.Time, time.Time, error) {
-			began := time.Now()
-			time.Sleep(3 * time.Second)
-			return began, time.Now(), nil
-		})
-		if err != nil {
-			return err
-		}
-		quiet = append(quiet, rate)
-		from, to := l.turn()
-		rate, err = l.rate(ctx, func(ctx context.Context) (began, ended time.Time, err error) {
-			list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to})
-			if err != nil {
-				return began, ended, err
-			}
-			_, err = l.await(ctx, list.Moves[0].ID, func(m api.Move) {
-				switch m.Phase {
-				case "copying":
-					began = m.Since
-				case "verifying", "ready":
-					if ended.IsZero() {
-						ended = m.Since
-					}
-				}
-			})
-			return began, ended, err
-		})
-		if err != nil {
-			return err
-		}
-		busy = append(busy, rate)
+	for _, throttle := range []bool{true, false} {
+		l.loads = append(l.loads, &loaded{throttle: throttle})
 	}
-	fmt.Fprintf(l.out, "load: %s writes a second while rows are copied, %s undisturbed: %s\n", rig.Number(rig.Median(busy), "%.0f"), rig.Number(rig.Median(quiet), "%.0f"), rig.Ratio(rig.Median(busy), rig.Median(quiet)))
+	for range l.rounds {
+		for _, one := range l.loads {
+			if err := one.measure(ctx, l); err != nil {
+				return err
+			}
+		}
+	}
+	for _, one := range l.loads {
+		one.report(l.out)
+	}
 	return nil
 }
 
-// rate is how many writes a second there are between two moments.
-func (l *lab) rate(ctx context.Context, during func(context.Context) (began, ended time.Time, err error)) (float64, error) {
+// loaded is what was measured with or without throttle, as ratios to the writes a second while nothing was copied just before and after: while rows were copied, and while the target caught up.
+type loaded struct {
+	throttle              bool
+	quiet, copying, apply []float64
+	took                  []float64 // seconds of a copy, but for when it was held
+}
+
+// window is some time, and whether rows were copied in it.
+type window struct {
+	began, ended time.Time
+	busy         bool
+}
+
+const (
+	// windowTime is how long a window is, and settleTime how long a copy takes to be held.
+	windowTime = 2 * time.Second
+	settleTime = 300 * time.Millisecond
+)
+
+// measure holds the copy again and again, so that what else goes on on the machine is the same with and without it.
+func (o *loaded) measure(ctx context.Context, l *lab) error {
+	var windows []window
+	var copied, ended time.Time
+	samples, err := l.writing(ctx, func(ctx context.Context) error {
+		from, to := l.turn()
+		list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, SkipVerify: true, MoveLimits: api.MoveLimits{Throttle: &o.throttle, MaxRate: new(held)}})
+		if err != nil {
+			return err
+		}
+		id := list.Moves[0].ID
+		watching, stop := context.WithCancel(ctx)
+		var turning sync.WaitGroup
+		turning.Go(func() { windows = l.takeTurns(watching, id) })
+		_, err = l.await(ctx, id, func(m api.Move) {
+			switch m.Phase {
+			case "catching up":
+				copied = m.Since
+				stop()
+			case "ready":
+				ended = m.Since
+			}
+		})
+		stop()
+		turning.Wait()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	o.judge(samples, windows, copied, ended)
+	return nil
+}
+
+// held is a rate at which nothing is copied.
+const held = int64(1)
+
+// takeTurns lets rows be copied, and not, until the context ends.
+func (l *lab) takeTurns(ctx context.Context, id string) (windows []window) {
+	for busy := false; ctx.Err() == nil; busy = !busy {
+		rate := held
+		if busy {
+			rate = 0
+		}
+		m, err := l.router.API.ThrottleMove(ctx, id, api.MoveLimits{MaxRate: &rate})
+		if err != nil || m.Phase != "copying" {
+			busy = !busy // it has not begun yet, or is over
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if !busy {
+			time.Sleep(settleTime)
+		}
+		one := window{began: time.Now(), busy: busy}
+		select {
+		case <-time.After(windowTime):
+		case <-ctx.Done():
+		}
+		one.ended = time.Now()
+		windows = append(windows, one)
+	}
+	return windows
+}
+
+// judge compares each window in which rows were copied with its neighbours.
+func (o *loaded) judge(samples []sample, windows []window, copied, ended time.Time) {
+	took := 0.0
+	for i, w := range windows {
+		rate := rateOf(samples, w.began, w.ended)
+		if !w.busy {
+			o.quiet = append(o.quiet, rate)
+			continue
+		}
+		took += w.ended.Sub(w.began).Seconds()
+		around := []float64{rateOf(samples, windows[i-1].began, windows[i-1].ended)}
+		if i+1 < len(windows) && !windows[i+1].busy {
+			around = append(around, rateOf(samples, windows[i+1].began, windows[i+1].ended))
+		}
+		o.copying = append(o.copying, rate/mean(around))
+	}
+	o.took = append(o.took, took)
+	if n := len(o.quiet); n > 0 && ended.Sub(copied) > 100*time.Millisecond {
+		o.apply = append(o.apply, rateOf(samples, copied, ended)/o.quiet[n-1])
+	}
+}
+
+func mean(values []float64) (m float64) {
+	for _, v := range values {
+		m += v / float64(len(values))
+	}
+	return m
+}
+
+func (o *loaded) report(out io.Writer) {
+	name := "with the usual throttle"
+	if !o.throttle {
+		name = "without throttle"
+	}
+	fmt.Fprintf(out, "load %s: %s writes a second undisturbed; of these %s while rows are copied, which takes %s s, and %s while the target catches up (copying, one by one: %.2f)\n", name,
+		rig.Number(rig.Median(o.quiet), "%.0f"), rig.Number(rig.Median(o.copying), "%.2f"), rig.Number(rig.Median(o.took), "%.1f"), rig.Number(rig.Median(o.apply), "%.2f"), o.copying)
+}
+
+// writing has clients write as fast as they can while something goes on.
+func (l *lab) writing(ctx context.Context, during func(context.Context) error) ([]sample, error) {
 	writing, stop := context.WithCancel(ctx)
 	var samples []sample
 	var failed error
 	var running sync.WaitGroup
 	running.Go(func() { samples, _, failed = l.write(writing, 0) })
-	time.Sleep(500 * time.Millisecond)
-	began, ended, err := during(ctx)
+	err := during(ctx)
 	stop()
 	running.Wait()
-	if err = errors.Join(err, failed); err != nil {
-		return 0, err
+	if err == nil && failed == nil && len(samples) == 0 {
+		failed = errors.New("nobody wrote")
 	}
+	return samples, errors.Join(err, failed)
+}
+
+// rateOf is how many writes a second there were between two moments.
+func rateOf(samples []sample, began, ended time.Time) float64 {
 	count := 0
 	for _, s := range samples {
 		if at := s.began.Add(s.took); at.After(began) && at.Before(ended) {
 			count++
 		}
 	}
-	return float64(count) / ended.Sub(began).Seconds(), nil
+	return float64(count) / ended.Sub(began).Seconds()
 }

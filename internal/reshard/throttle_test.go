@@ -1,0 +1,157 @@
+package reshard
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestAPaceGivesWayQuicklyAndComesBackSlowly: multiplicatively down to a floor, additively up to all.
+func TestAPaceGivesWayQuicklyAndComesBackSlowly(t *testing.T) {
+	p := pace{1}
+	high, low, fair := pressure{much: 1.5}, pressure{much: 0.2}, pressure{much: 0.9}
+	p.follow(high)
+	if p.share != less {
+		t.Errorf("after one look the share is %g", p.share)
+	}
+	p.follow(fair)
+	if p.share != less {
+		t.Errorf("what is just right changes the share to %g", p.share)
+	}
+	for range 100 {
+		p.follow(high)
+	}
+	if p.share != slowest {
+		t.Errorf("under steady pressure the share is %g, and must be %g", p.share, slowest)
+	}
+	p.follow(low)
+	if math.Abs(p.share-slowest-more) > 1e-9 {
+		t.Errorf("after the pressure has gone the share is %g", p.share)
+	}
+	for range 100 {
+		p.follow(low)
+	}
+	if p.share != 1 {
+		t.Errorf("without pressure the share is %g", p.share)
+	}
+}
+
+func TestARestIsInProportionToWork(t *testing.T) {
+	for share, want := range map[float64]time.Duration{1: 0, 0.5: time.Second, 0.25: 3 * time.Second, slowest: 9 * time.Second} {
+		p := pace{share}
+		if got := p.rest(time.Second); got.Round(time.Millisecond) != want {
+			t.Errorf("with a share of %g a second of work is followed by %s", share, got)
+		}
+	}
+}
+
+// TestAStandbyBehind: it is slower from half of the limit on, and stops at all of it.
+func TestAStandbyBehind(t *testing.T) {
+	limits := Limits{}.withDefaults()
+	for behind, want := range map[time.Duration]struct {
+		slows, stops bool
+	}{0: {}, 4 * time.Second: {}, 6 * time.Second: {slows: true}, 10 * time.Second: {slows: true, stops: true}, time.Hour: {slows: true, stops: true}} {
+		got := lagging("s1", []standby{{name: "near"}, {name: "far", behind: behind}}, limits)
+		if got.much > 1 != want.slows || got.stops != want.stops {
+			t.Errorf("%s behind: %+v", behind, got)
+		}
+		if want.slows && (!strings.Contains(got.why, "far of shard s1") || got.by != ByLag) {
+			t.Errorf("%s behind is told as %q", behind, got.why)
+		}
+	}
+	for _, none := range []Limits{{MaxLag: -1}, {MaxLag: time.Second, Off: true}} {
+		if got := lagging("s1", []standby{{behind: time.Hour}}, none); got != (pressure{}) {
+			t.Errorf("without a limit: %+v", got)
+		}
+	}
+}
+
+// TestBehindIsATime: how long ago the server was where the standby is now.
+func TestBehindIsATime(t *testing.T) {
+	now := time.Now()
+	past := []position{{now.Add(-30 * time.Second), 100}, {now.Add(-20 * time.Second), 200}, {now.Add(-10 * time.Second), 200}, {now, 300}}
+	for lsn, want := range map[int64]time.Duration{50: 30 * time.Second, 100: 20 * time.Second, 150: 20 * time.Second, 200: 0, 299: 0, 300: 0} {
+		if got := behind(past, lsn, now); got != want {
+			t.Errorf("at %d it is %s behind, not %s", lsn, got, want)
+		}
+	}
+}
+
+// TestSlotsThatKeepMuch: others' slots where it writes slow it down, its own makes it hurry.
+func TestSlotsThatKeepMuch(t *testing.T) {
+	limits := Limits{MaxWAL: 1000}.withDefaults()
+	room := func(n int64) *int64 { return &n }
+	for _, c := range []struct {
+		name                string
+		slot                keeper
+		elsewhere           bool
+		slows, stops, hurry bool
+	}{
+		{name: "little", slot: keeper{kept: 400}},
+		{name: "much", slot: keeper{kept: 600}, slows: true},
+		{name: "nearly all", slot: keeper{kept: 950}, slows: true, stops: true},
+		{name: "little room", slot: keeper{kept: 95, room: room(5)}, slows: true, stops: true},
+		{name: "no room", slot: keeper{kept: 95, room: room(-5)}, slows: true, stops: true},
+		{name: "enough room", slot: keeper{kept: 95, room: room(900)}},
+		{name: "where nothing is written", slot: keeper{kept: 950}, elsewhere: true},
+		{name: "lost", slot: keeper{kept: 950, lost: true}},
+		{name: "its own", slot: keeper{kept: 600, own: true}, hurry: true},
+		{name: "its own, little", slot: keeper{kept: 400, own: true}},
+	} {
+		g := &gauge{shard: "s1", writes: !c.elsewhere}
+		got := g.keeping([]keeper{c.slot}, limits)
+		if got.much > 1 != c.slows || got.stops != c.stops || g.hurry != c.hurry {
+			t.Errorf("%s: %+v, hurry %t", c.name, got, g.hurry)
+		}
+	}
+}
+
+// TestLoadCountsWhereOthersAreAtWork: a small statement that takes long is no reason to give way to nobody.
+func TestLoadCountsWhereOthersAreAtWork(t *testing.T) {
+	limits := Limits{}.withDefaults()
+	for _, c := range []struct {
+		crowd float64
+		took  time.Duration
+		slows bool
+	}{{0, 10 * time.Millisecond, false}, {2, 10 * time.Millisecond, true}, {2, 1500 * time.Microsecond, false}} {
+		g := &gauge{r: &run{mover: New(Config{})}, shard: "s1", crowd: c.crowd}
+		g.load(time.Millisecond, limits)
+		var got pressure
+		for range probes {
+			got = g.load(c.took, limits)
+		}
+		if got.much > 1 != c.slows || got.stops {
+			t.Errorf("%g statements, %s: %+v", c.crowd, c.took, got)
+		}
+	}
+}
+
+// TestAnAdjustmentLeavesTheRest: what is not said stays, and one that was not heard yet is not forgotten for a later one.
+func TestAnAdjustmentLeavesTheRest(t *testing.T) {
+	rate, load, off := int64(5), 3.0, true
+	first, second := Adjustment{MaxRate: &rate, Off: &off}, Adjustment{MaxLoad: &load}
+	got := second.after(first).Apply(Limits{MaxLag: time.Minute})
+	if want := (Limits{Off: true, MaxRate: 5, MaxLoad: 3, MaxLag: time.Minute, MaxWAL: usualMaxWAL}); got != want {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+}
+
+// TestAHurryGivesWayToStandbysAlone: what is not copied soon may be copied in vain, but nobody loses a standby for it.
+func TestAHurryGivesWayToStandbysAlone(t *testing.T) {
+	for by, rests := range map[Reason]bool{ByLoad: false, ByLag: true, ByWAL: true} {
+		th := &throttle{what: "the copy", pace: pace{0.5}}
+		th.conclude(pressure{much: 2, by: by, why: "of something"}, true)
+		if rest, _, _ := th.due(time.Second); rest > 0 != rests {
+			t.Errorf("by %s it rests for %s", by, rest)
+		}
+		if th.waiting() != "" != rests {
+			t.Errorf("by %s it says %q", by, th.waiting())
+		}
+	}
+	th := &throttle{what: "the copy", pace: pace{1}}
+	th.conclude(pressure{much: 2, stops: true, by: ByLag, why: "of something"}, true)
+	if _, _, stops := th.due(time.Second); !stops || th.waiting() != "the copy waits: of something" {
+		t.Errorf("it stops: %t, and says %q", stops, th.waiting())
+	}
+}
