@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -278,7 +277,8 @@ func (c *copier) copyChunk(ctx context.Context, from, to *pgx.Conn, work chunk) 
 	if _, err := to.Exec(ctx, "BEGIN; "+shard.CopySettings); err != nil {
 		return err
 	}
-	rows, err := pipe(ctx, from.PgConn(), work.table.definition.ReadPartSQL(work.leaf.Name, where), to.PgConn(), work.table.definition.WriteSQL(), &counted{table: work.table, limit: c.move.Options.MaxRate / int64(c.move.Options.Streams)})
+	n := &counted{table: work.table, limit: c.move.Options.MaxRate / int64(c.move.Options.Streams)}
+	rows, err := shard.Carry(ctx, from, work.table.definition.ReadPartSQL(work.leaf.Name, where), to, work.table.definition.WriteSQL(), func(bytes int) { n.pass(ctx, bytes) })
 	if err != nil {
 		return err
 	}
@@ -317,35 +317,4 @@ func (n *counted) pass(ctx context.Context, size int) {
 		case <-ctx.Done():
 		}
 	}
-}
-
-// pipe streams what one server reads into another.
-func pipe(ctx context.Context, from *pgconn.PgConn, read string, to *pgconn.PgConn, write string, n *counted) (int64, error) {
-	reader, writer := io.Pipe()
-	var reading sync.WaitGroup
-	var readError error
-	reading.Go(func() {
-		_, readError = from.CopyTo(ctx, &passing{ctx, writer, n}, read)
-		_ = writer.CloseWithError(readError) // never fails
-	})
-	tag, err := to.CopyFrom(ctx, reader, write)
-	_ = reader.CloseWithError(errors.New("the other shard takes no more")) // never fails
-	reading.Wait()
-	var refused *pgconn.PgError
-	if readError != nil && (err == nil || errors.As(readError, &refused)) {
-		return 0, readError // what the writing side says then only follows from it
-	}
-	return tag.RowsAffected(), err
-}
-
-// passing counts what is written.
-type passing struct {
-	ctx context.Context
-	to  io.Writer
-	n   *counted
-}
-
-func (p *passing) Write(data []byte) (int, error) {
-	p.n.pass(p.ctx, len(data))
-	return p.to.Write(data)
 }

@@ -315,15 +315,20 @@ func (r *run) on(ctx context.Context, name string, work func(context.Context, *p
 
 // connect logs in to a shard, for work that may take long.
 func (r *run) connect(ctx context.Context, now *topology.Map, name string) (*pgx.Conn, error) {
+	return r.mover.connect(ctx, now, name, "")
+}
+
+// connect logs in to a shard, with more settings than the usual ones.
+func (v *Mover) connect(ctx context.Context, now *topology.Map, name, settings string) (*pgx.Conn, error) {
 	s := now.Shard(name)
 	if s == nil {
 		return nil, stop("shard %q is not in the shard map", name)
 	}
-	conn, err := r.mover.config.Access.Connect(ctx, s.Spec())
+	conn, err := v.config.Access.Connect(ctx, s.Spec())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET application_name = 'cleave/move'"); err != nil {
+	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET application_name = 'cleave/move'; "+settings); err != nil {
 		closeQuietly(conn)
 		return nil, err
 	}
