@@ -106,11 +106,9 @@ func (v *verification) ordered(ctx context.Context, home *topology.Shard, tables
 	defer closeQuietly(conn)
 	refers := map[topology.TableName][]topology.TableName{}
 	for _, t := range tables {
-		described, err := shard.DescribeStrays(ctx, conn, t)
-		if err != nil {
-			return nil, err
+		if described, err := shard.DescribeStrays(ctx, conn, t); err == nil { // if it is not there, that is found out on every shard
+			refers[t.Name()] = described.RefersTo()
 		}
-		refers[t.Name()] = described.RefersTo()
 	}
 	var order []*topology.Table
 	seen := map[topology.TableName]bool{}
