@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,7 +16,9 @@ import (
 
 // comparing is both sides of a move whose copy is kept up to date: changes go from the one who owns the rows to the other.
 type comparing struct {
-	move        string
+	move string
+	// marks is what the marks that it leaves begin with. They go with the move, or before.
+	marks       string
 	owner, copy *pgx.Conn
 	// pause waits, less long if there is a reason to.
 	pause func(context.Context, time.Duration)
@@ -53,19 +56,11 @@ func (c *comparing) table(ctx context.Context, t *topology.Table, where string) 
 	return mine.Rows, differing, err
 }
 
-// pass waits until all that was committed by the owner has come to the copy. The mark goes again, from both sides: the move may be over before its own clean-up of marks can see it.
+// pass waits until all that was committed by the owner has come to the copy.
 func (c *comparing) pass(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	mark := "verify " + time.Now().UTC().Format(time.RFC3339Nano)
-	err := awaitMark(waiting, c.owner, c.copy, c.move, mark)
-	for _, conn := range []*pgx.Conn{c.owner, c.copy} {
-		if !conn.IsClosed() {
-			_, dropped := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", c.move, mark)
-			err = errors.Join(err, dropped)
-		}
-	}
-	return err
+	return awaitMark(waiting, c.owner, c.copy, c.move, c.marks+time.Now().UTC().Format(time.RFC3339Nano))
 }
 
 // doubt is a row that has differed in every round so far.
@@ -153,18 +148,35 @@ func (m *Move) KeepsCopy() bool {
 // CompareSides compares both sides of a move that [Move.KeepsCopy], for the tables that are wanted. It fails with [ErrMovedOn] if the move has left its phase before it was done. It is for whoever wants to know; the move
 // itself compares them before it switches.
 func (v *Mover) CompareSides(ctx context.Context, m *Move, wanted func(topology.TableName) bool) ([]Compared, error) {
-	compared, err := v.compareSides(ctx, m, wanted)
+	staying, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { v.watchPhase(staying, m, cancel) })
+	compared, err := v.compareSides(staying, m, wanted)
+	cancel(nil)
+	watching.Wait()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	now, again := Find(ctx, v.config.Store, m.ID)
-	if again != nil {
+	if now, again := Find(ctx, v.config.Store, m.ID); again != nil {
 		return nil, again
-	}
-	if now.Phase != m.Phase || !now.KeepsCopy() {
+	} else if now.Phase != m.Phase || !now.KeepsCopy() {
 		return nil, ErrMovedOn
 	}
 	return compared, err
+}
+
+// watchPhase ends a comparison when the move leaves its phase: what is waited for then never comes.
+func (v *Mover) watchPhase(ctx context.Context, m *Move, end context.CancelCauseFunc) {
+	for {
+		select {
+		case <-time.After(lookEvery):
+		case <-ctx.Done():
+			return
+		}
+		if now, err := Find(ctx, v.config.Store, m.ID); err == nil && now.Phase != m.Phase {
+			end(ErrMovedOn)
+		}
+	}
 }
 
 func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.TableName) bool) ([]Compared, error) {
@@ -180,12 +192,8 @@ func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.
 	if m.Phase == Switched {
 		owner, copied = copied, owner
 	}
-	c := &comparing{move: m.ID, pause: func(ctx context.Context, d time.Duration) {
-		select {
-		case <-time.After(d):
-		case <-ctx.Done():
-		}
-	}}
+	c := &comparing{move: m.ID, marks: "asked " + NewID() + " ", pause: pause}
+	defer v.dropMarks(ctx, now, c.move, c.marks, owner, copied)
 	if c.owner, err = v.connect(ctx, now, owner, shard.CompareSettings); err != nil {
 		return nil, err
 	}
@@ -210,4 +218,27 @@ func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// dropMarks removes what a comparison has left on both sides: the move may have ended meanwhile, and have removed its marks before the last of these came. What cannot be removed goes with the move, or harms nobody.
+func (v *Mover) dropMarks(ctx context.Context, now *topology.Map, move, marks string, sides ...string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	for _, side := range sides {
+		conn, err := v.connect(ctx, now, side, "")
+		if err == nil {
+			_, err = conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, marks)
+			closeQuietly(conn)
+		}
+		if err != nil {
+			v.config.Logger.Debug("marks of a comparison are left", "move", move, "shard", side, "error", err)
+		}
+	}
 }

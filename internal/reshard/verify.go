@@ -15,7 +15,7 @@ func (r *run) verify(ctx context.Context) error {
 		return err
 	}
 	move := r.state()
-	c := &comparing{move: r.id, pause: r.sleep}
+	c := &comparing{move: r.id, marks: "verify ", pause: r.sleep}
 	if c.owner, err = r.mover.connect(ctx, now, move.Source, shard.CompareSettings); err != nil {
 		return err
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/cleavedb/cleave/test/faults"
 )
 
+// patient is a client that waits as long as it takes.
+func patient(r *faults.Router) *api.Client { return &api.Client{BaseURL: r.API().BaseURL} }
+
 // verify asks one router after the other until one answers.
 func (s *stage) verify(t *testing.T, request api.Verify) api.Verified {
 	t.Helper()
@@ -21,7 +24,7 @@ func (s *stage) verify(t *testing.T, request api.Verify) api.Verified {
 	var err error
 	for range 50 {
 		for _, r := range s.Routers {
-			if found, err = r.API().Verify(t.Context(), request, func(api.VerifyProgress) {}); err == nil {
+			if found, err = patient(r).Verify(t.Context(), request, func(api.VerifyProgress) {}); err == nil {
 				return found
 			}
 		}
@@ -55,7 +58,7 @@ func TestVerifyWhileRowsMove(t *testing.T) {
 				return
 			default:
 			}
-			found, err := s.Routers[1].API().Verify(t.Context(), api.Verify{}, nil)
+			found, err := patient(s.Routers[1]).Verify(t.Context(), api.Verify{}, nil)
 			if err != nil || found.StraysFound != 0 || found.Wrong() != 0 {
 				t.Errorf("look %d: %+v, %v", n, found, err)
 				return
@@ -68,7 +71,7 @@ func TestVerifyWhileRowsMove(t *testing.T) {
 	s.await(t, id, time.Minute, "switched")
 	time.Sleep(time.Second) // until changes are carried back
 	quiet("switched", true)
-	if _, err := s.Routers[0].API().Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil || !strings.Contains(err.Error(), "cannot be repaired now") {
+	if _, err := patient(s.Routers[0]).Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil || !strings.Contains(err.Error(), "cannot be repaired now") {
 		t.Errorf("a repair while rows move: %v", err)
 	}
 	s.wish(t, id, "finish")
@@ -130,7 +133,7 @@ func TestARepairDies(t *testing.T) {
 			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Kill, Process: victim.PID()}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := victim.API().Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil {
+			if _, err := patient(victim).Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil {
 				t.Error("the repair was done")
 			}
 			killed, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -143,7 +146,7 @@ func TestARepairDies(t *testing.T) {
 			}
 			var found api.Verified
 			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
-				if found, _ = s.Routers[1].API().Verify(t.Context(), api.Verify{Repair: true}, nil); len(found.Tables) > 0 && found.Wrong() == 0 {
+				if found, _ = patient(s.Routers[1]).Verify(t.Context(), api.Verify{Repair: true}, nil); len(found.Tables) > 0 && found.Wrong() == 0 {
 					break
 				}
 			}
