@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -287,6 +288,7 @@ func TestStraysThatSomebodyHas(t *testing.T) {
 	s.put(t, at, "INSERT INTO tickets VALUES (9001, 700, 'first'), (9002, 700, 'second'), (9003, 700, 'third')")
 	// Somebody inserts one of them at the owner, and does not say yet whether that counts.
 	busy := dialAsRouter(t, s.servers[owner])
+	defer busy.Close(context.Background())
 	if _, err := busy.Exec(t.Context(), "BEGIN; INSERT INTO tickets VALUES (9002, 700, 'inserted')"); err != nil {
 		t.Fatal(err)
 	}
@@ -301,6 +303,7 @@ func TestStraysThatSomebodyHas(t *testing.T) {
 	}
 	// Of two repairs of one shard the second is told.
 	locked := dialAsRouter(t, s.servers[at])
+	defer locked.Close(context.Background()) // and not before, as it would be if nobody needed it
 	if _, err := locked.Exec(t.Context(), "SELECT pg_advisory_lock(27985278458291833)"); err != nil {
 		t.Fatal(err)
 	}
