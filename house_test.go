@@ -211,6 +211,10 @@ var importRules = []importRule{
 		because: "what was decided is on the shards: neither the store nor a router's memory has a say in it",
 	},
 	{
+		within: "internal/verify", may: []string{"internal/api", "internal/failpoint", "internal/shard", "internal/topology", "placement", external},
+		because: "it reads shards by a map that it is given: where that is kept, and what else is compared, is the control plane's business",
+	},
+	{
 		within: "internal/session", may: []string{
 			"internal/auth", "internal/binding", "internal/catalog", "internal/compose", "internal/copydata", "internal/deadlock", "internal/facts", "internal/failpoint", "internal/merge", "internal/observe", "internal/txn", "internal/pgerr", "internal/plan",
 			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/wire", "idgen", "placement", external,

@@ -41,7 +41,7 @@ PostgreSQL clients connect to any process of a cluster, by default at 127.0.0.1:
 	root.SetFlagErrorFunc(wrongFlag)
 	root.AddCommand(newDev(), newServe(), newPlacement())
 	root.AddCommand(newConfig(), newInit())
-	root.AddCommand(newShard(), newKeyspace(), newTable(), newSchema(), newMap(), newTransactions(), newSagas(), newMove(), newSplit(), newMerge(), newTenant(), newRebalance(), newStatus(), newAuth(), newAdopt())
+	root.AddCommand(newShard(), newKeyspace(), newTable(), newSchema(), newMap(), newTransactions(), newSagas(), newMove(), newSplit(), newMerge(), newTenant(), newRebalance(), newVerify(), newStatus(), newAuth(), newAdopt())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	strict(root)

@@ -60,6 +60,8 @@ type Cluster interface {
 	Sagas(ctx context.Context, request control.SagasRequest) (api.SagaList, error)
 	// CheckCopies compares the copies of reference tables, and repairs them.
 	CheckCopies(ctx context.Context, request control.CopiesRequest) (api.CopiesChecked, error)
+	// Verify looks whether rows are where they belong, and repairs them.
+	Verify(ctx context.Context, request control.VerifyRequest) (api.Verified, error)
 	// Rollouts lists changes of the schema that go from shard to shard.
 	Rollouts(ctx context.Context) ([]topology.Rollout, error)
 	// BeginRollout opens one, NextRollout applies it to one more shard, FinishRollout to all that are left, and UndoRollout takes it back.

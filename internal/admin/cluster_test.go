@@ -173,6 +173,7 @@ func declareTables(t *testing.T, client *api.Client, home *localpg.Server) {
 	resolveTransaction(t, client, home)
 	must[api.TablesChanged](t, "reference")(client.DeclareTables(t.Context(), api.DeclareTables{Kind: topology.Reference, Tables: []api.TableKey{{Name: "currencies"}}}))
 	checkCopies(t, client)
+	verify(t, client, home)
 	back := must[api.TablesChanged](t, "undistribute")(client.UndistributeTables(t.Context(), api.UndistributeTables{Tables: []string{"currencies"}}))
 	if table := back.Tables[0]; table.Kind != topology.Single || table.Shard != "one" {
 		t.Errorf("undistributed %+v", back)
@@ -216,6 +217,38 @@ func checkCopies(t *testing.T, client *api.Client) {
 	refusedWith(t, "copies of nonsense", api.CodeInvalid, err)
 	_, err = client.CheckCopies(t.Context(), api.CheckCopies{Force: true})
 	refusedWith(t, "force without a repair", api.CodeInvalid, err)
+}
+
+// verify finds a row on a shard that it does not belong to, repairs it, and hears how far that is.
+func verify(t *testing.T, client *api.Client, home *localpg.Server) {
+	t.Helper()
+	conn := must[*pgx.Conn](t, "connect")(pgx.Connect(t.Context(), home.DSN("postgres")))
+	defer conn.Close(context.Background())
+	must[pgconn.CommandTag](t, "make strays")(conn.Exec(t.Context(), "SET session_replication_role = replica; INSERT INTO accounts SELECT generate_series(1, 20)"))
+	found := must[api.Verified](t, "verify")(client.Verify(t.Context(), api.Verify{Keyspace: "users", Tables: []string{"accounts"}, Limit: 1}, nil))
+	if found.StraysFound < 1 || len(found.Strays) != 1 || found.Strays[0].AtOwner != "absent" || found.Wrong() != found.StraysFound {
+		t.Errorf("verified %+v", found)
+	}
+	var heard []api.VerifyProgress
+	repaired := must[api.Verified](t, "repair")((&api.Client{BaseURL: client.BaseURL, Token: client.Token}).Verify(t.Context(), api.Verify{Tables: []string{"accounts", "currencies"}, Repair: true}, func(p api.VerifyProgress) { heard = append(heard, p) }))
+	if repaired.StraysRepaired != found.StraysFound || repaired.Wrong() != 0 || len(repaired.References.Tables) != 1 || len(heard) == 0 || heard[0].Doing == "" {
+		t.Errorf("repaired %+v, and heard %+v", repaired, heard)
+	}
+	for _, c := range []struct {
+		request api.Verify
+		code    string
+	}{
+		{api.Verify{Tables: []string{"nowhere"}}, api.CodeConflict},
+		{api.Verify{Tables: []string{`"Odd`}}, api.CodeInvalid},
+		{api.Verify{Keyspace: "nowhere"}, api.CodeNotFound},
+		{api.Verify{Shards: []string{"nowhere"}}, api.CodeNotFound},
+		{api.Verify{Prefer: "owner"}, api.CodeInvalid},
+	} {
+		_, err := client.Verify(t.Context(), c.request, nil)
+		refusedWith(t, fmt.Sprintf("verify %+v", c.request), c.code, err)
+		_, err = client.Verify(t.Context(), c.request, func(api.VerifyProgress) {})
+		refusedWith(t, fmt.Sprintf("verify %+v and hear", c.request), c.code, err)
+	}
 }
 
 // TestALifeOfACluster takes every operation of the API through a real cluster with real servers. Every request and answer

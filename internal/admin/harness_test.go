@@ -112,6 +112,10 @@ func (f failing) CheckCopies(context.Context, control.CopiesRequest) (api.Copies
 	return api.CopiesChecked{}, f.err
 }
 
+func (f failing) Verify(context.Context, control.VerifyRequest) (api.Verified, error) {
+	return api.Verified{}, f.err
+}
+
 func (f failing) StartMoves(context.Context, api.StartMove) (api.MoveList, error) {
 	return api.MoveList{}, f.err
 }

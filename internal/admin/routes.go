@@ -18,10 +18,10 @@ type route struct {
 	handle func(*Server, http.ResponseWriter, *http.Request) error
 }
 
-// carriesRows says whether the operation copies tables from shard to shard, or changes them with all of their rows.
+// carriesRows says whether the operation copies tables from shard to shard, reads or changes them with all of their rows.
 func (r route) carriesRows() bool {
 	return r.method == http.MethodPost &&
-		(slices.Contains([]string{"/v1/tables", "/v1/tables/undistribute", "/v1/tables/check-copies", "/v1/shards"}, r.path) || strings.HasPrefix(r.path, "/v1/schema/rollouts/"))
+		(slices.Contains([]string{"/v1/tables", "/v1/tables/undistribute", "/v1/tables/check-copies", "/v1/shards", "/v1/verify"}, r.path) || strings.HasPrefix(r.path, "/v1/schema/rollouts/"))
 }
 
 const (
@@ -76,6 +76,7 @@ func routes() []route {
 		{http.MethodPost, "/v1/tables", false, bodyLimit, (*Server).declareTables},
 		{http.MethodPost, "/v1/tables/undistribute", false, bodyLimit, (*Server).undistributeTables},
 		{http.MethodPost, "/v1/tables/check-copies", false, bodyLimit, (*Server).checkCopies},
+		{http.MethodPost, "/v1/verify", false, bodyLimit, (*Server).verify},
 	}
 }
 

@@ -237,12 +237,22 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte) ([]
 
 // callWith is call with more in the head of the request.
 func (c *Client) callWith(ctx context.Context, header http.Header, method, path string, body []byte) ([]byte, error) {
+	response, err := c.open(ctx, header, method, path, body)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return c.content(response)
+}
+
+// open sends a request and returns the answer, whose body is to be read and closed, or the error that it is.
+func (c *Client) open(ctx context.Context, header http.Header, method, path string, body []byte) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.baseURL()+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", c.baseURL(), err)
 	}
-	maps.Copy(request.Header, header)
 	request.Header.Set("Accept", "application/json")
+	maps.Copy(request.Header, header)
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -253,13 +263,21 @@ func (c *Client) callWith(ctx context.Context, header http.Header, method, path 
 	if err != nil {
 		return nil, c.explain(err)
 	}
+	if response.StatusCode/100 == 2 {
+		return response, nil
+	}
 	defer response.Body.Close()
+	content, err := c.content(response)
+	if err != nil {
+		return nil, err
+	}
+	return nil, c.refusal(response, content)
+}
+
+func (c *Client) content(response *http.Response) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer of %s: %w", c.baseURL(), err)
-	}
-	if response.StatusCode/100 != 2 {
-		return nil, c.refusal(response, content)
 	}
 	return content, nil
 }

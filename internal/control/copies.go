@@ -18,6 +18,8 @@ import (
 type CopiesRequest struct {
 	// Tables to compare. Default: all reference tables.
 	Tables []topology.TableName
+	// Shards whose copies are compared with the home shard's. Default: all.
+	Shards []string
 	// Repair makes copies that differ equal to the home shard's, unless that may have lost something itself. Force does it all the same.
 	Repair, Force bool
 	// Role is who asks: it must own the tables, or be a superuser. Default: an operator, who may.
@@ -34,7 +36,7 @@ func (c *Cluster) CheckCopies(ctx context.Context, request CopiesRequest) (api.C
 	if err != nil {
 		return api.CopiesChecked{}, err
 	}
-	set, err := c.openCopies(ctx, m)
+	set, err := c.openCopies(ctx, m, request.Shards)
 	if err != nil {
 		return api.CopiesChecked{}, err
 	}
@@ -152,14 +154,14 @@ type copySet struct {
 	failed map[string]error
 }
 
-// openCopies connects to all shards. Without the home shard nothing can be compared.
-func (c *Cluster) openCopies(ctx context.Context, m *topology.Map) (*copySet, error) {
+// openCopies connects to the home shard and to those named, or to all. Without the home shard nothing can be compared.
+func (c *Cluster) openCopies(ctx context.Context, m *topology.Map, only []string) (*copySet, error) {
 	if m.Home() == nil {
 		return nil, pgerr.New(pgerr.ObjectNotInPrerequisite, "the cluster has no shards").WithHint("Add one with: cleave shard add")
 	}
 	s := &copySet{cluster: c, m: m, home: &member{spec: m.Home().Spec()}, failed: map[string]error{}}
 	for _, spec := range specsOf(m) {
-		if spec.Name != s.home.spec.Name {
+		if spec.Name != s.home.spec.Name && (len(only) == 0 || slices.Contains(only, spec.Name)) {
 			s.others = append(s.others, &member{spec: spec})
 		}
 	}

@@ -314,7 +314,7 @@ func (s *settling) bring(ctx context.Context, m *member, number int, buckets []i
 	if err != nil {
 		return nil, err
 	}
-	if _, err := stream(ctx, s.home.conn, comparison.ReadSQL(buckets), m.conn, repair.WriteSQL()); err != nil {
+	if _, err := shard.Carry(ctx, s.home.conn, comparison.ReadSQL(buckets), m.conn, repair.WriteSQL(), nil); err != nil {
 		return nil, fmt.Errorf("carry rows of table %s: %w", comparison.Definition.Table, err)
 	}
 	return repair, repair.Count(ctx)

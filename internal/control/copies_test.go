@@ -207,7 +207,7 @@ func (l *logged) String() string {
 // TestATableThatNobodyWrites is not read again and again, but now and then.
 func TestATableThatNobodyWrites(t *testing.T) {
 	k := newKept(t, 2)
-	set, err := k.openCopies(t.Context(), k.follower.Map())
+	set, err := k.openCopies(t.Context(), k.follower.Map(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func (c *Cluster) compareDue(ctx context.Context, m *topology.Map, known *knownC
 		one := known.tables[table]
 		one.next, one.servers = time.Now().Add(c.config.CompareInterval/compareAgain), servers
 	}
-	set, err := c.openCopies(ctx, m)
+	set, err := c.openCopies(ctx, m, nil)
 	if err != nil {
 		return err
 	}

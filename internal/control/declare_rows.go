@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -216,7 +215,7 @@ func (d *declaration) copyTo(ctx context.Context, m *member, watch *copyWatch) e
 		if err != nil {
 			return err
 		}
-		rows, err := stream(ctx, reader.conn, read, m.conn, definition.WriteSQL())
+		rows, err := shard.Carry(ctx, reader.conn, read, m.conn, definition.WriteSQL(), nil)
 		if err != nil {
 			return fmt.Errorf("copy table %s to shard %q: %w", definition.Table, m.spec.Name, err)
 		}
@@ -224,25 +223,6 @@ func (d *declaration) copyTo(ctx context.Context, m *member, watch *copyWatch) e
 		m.taken += rows
 	}
 	return nil
-}
-
-// stream copies rows from one connection to another, as they come, and returns how many there were.
-func stream(ctx context.Context, from session, read string, to session, write string) (int64, error) {
-	reader, writer := io.Pipe()
-	var reading sync.WaitGroup
-	var readError error
-	reading.Go(func() {
-		_, readError = from.PgConn().CopyTo(ctx, writer, read)
-		_ = writer.CloseWithError(readError) // never fails
-	})
-	tag, err := to.PgConn().CopyFrom(ctx, reader, write)
-	_ = reader.CloseWithError(errors.New("the other shard takes no more")) // never fails
-	reading.Wait()
-	var refused *pgconn.PgError
-	if readError != nil && (err == nil || errors.As(readError, &refused)) {
-		return 0, readError // what the writing side says then only follows from it
-	}
-	return tag.RowsAffected(), err
 }
 
 // copyWatch tells how many rows have been copied, every two seconds.
@@ -433,7 +413,7 @@ func (d *declaration) copyIn(ctx context.Context) error {
 			continue
 		}
 		for _, m := range d.others {
-			rows, err := stream(ctx, m.conn, definition.ReadAllSQL(), d.home.conn, definition.WriteSQL())
+			rows, err := shard.Carry(ctx, m.conn, definition.ReadAllSQL(), d.home.conn, definition.WriteSQL(), nil)
 			if err != nil {
 				return notTogether(err, definition.Table, m.spec.Name)
 			}

@@ -5,7 +5,8 @@
 // What etcd has is the map, what a shard has recorded follows it, and the leader's loop ([Cluster.Run]) goes on telling until
 // every shard has heard. Tables alone, with their rows, are prepared on all shards before the map says what they are, and committed
 // after. internal/shard/DESIGN.md has the protocols and their crash tables. Roll-outs change the schema from shard to shard; what a shard
-// has of one it notes itself, and DESIGN.md has the rest. Copies of reference tables are compared with the home shard's, and repaired from it.
+// has of one it notes itself, and DESIGN.md has the rest. Copies of reference tables are compared with the home shard's, and repaired from it. Whether
+// rows are where they belong is asked of package verify.
 //
 // It does not route statements, does not speak HTTP (package admin does) and does not move ranges of keys (package reshard will). It
 // holds no state that matters: any process can run any operation, and one that dies in the middle leaves a map that is

@@ -216,7 +216,7 @@ func (f *furnishing) fillTable(ctx context.Context, definition *shard.Definition
 		}
 		return definition.SetNumbers(ctx, f.fresh.tx, f.next.Table(definition.Table.Schema, definition.Table.Name), f.next.Shard(f.spec.Name), nil, blocks)
 	}
-	rows, err := stream(ctx, f.home.conn, definition.ReadAllSQL(), f.fresh.conn, definition.WriteSQL())
+	rows, err := shard.Carry(ctx, f.home.conn, definition.ReadAllSQL(), f.fresh.conn, definition.WriteSQL(), nil)
 	if err != nil {
 		return fmt.Errorf("copy table %s: %w", definition.Table, err)
 	}

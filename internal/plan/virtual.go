@@ -16,7 +16,7 @@ var (
 	ownFunctions = []string{
 		"check_reference_table", "create_distributed_table", "create_reference_table", "merge_ranges", "move_cancel", "move_finish", "move_pause", "move_resume", "move_rollback", "move_start", "move_switch", "move_throttle",
 		"reference_table", "reference_tables", "repair_reference_table", "resolve_transaction", "rollout_begin", "rollout_finish", "rollout_next",
-		"rollout_undo", "shard_local_function", "shard_of", "shard_table", "shard_tables", "split_range", "transaction_outcome", "undistribute_table", "version",
+		"rollout_undo", "shard_local_function", "shard_of", "shard_table", "shard_tables", "split_range", "transaction_outcome", "undistribute_table", "verify", "version",
 	}
 )
 
@@ -28,7 +28,7 @@ var changesMap = map[string]bool{
 
 // runsAlone says whether a function of the router has to be called by itself: it changes the cluster, or keeps everybody from tables for a while.
 func runsAlone(name string) bool {
-	return changesMap[name] || name == "check_reference_table" || name == "repair_reference_table"
+	return changesMap[name] || name == "check_reference_table" || name == "repair_reference_table" || name == "verify"
 }
 
 // unqualifiedOwn are those that are known by their name alone, if no function of the database has it.

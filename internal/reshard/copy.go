@@ -1,11 +1,9 @@
 package reshard
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -274,7 +272,7 @@ func (c *copier) copyChunk(ctx context.Context, from, to *pgx.Conn, work chunk) 
 	}
 	failpoint.Hit("move.copy.rows")
 	n := &counted{table: work.table, pacer: pacer{t: c.throttle, streams: c.move.Options.Streams}}
-	rows, err := pipe(ctx, from.PgConn(), work.table.definition.ReadPartSQL(work.leaf.Name, where), to.PgConn(), work.table.definition.WriteSQL(), n)
+	rows, err := shard.Carry(ctx, from, work.table.definition.ReadPartSQL(work.leaf.Name, where), to, work.table.definition.WriteSQL(), func(bytes int) { n.pass(ctx, bytes) })
 	if err != nil {
 		return err
 	}
@@ -303,41 +301,4 @@ func (n *counted) pass(ctx context.Context, size int) {
 	n.table.bytes.Add(int64(size))
 	n.bytes += int64(size)
 	n.pacer.pass(ctx, size)
-}
-
-// pipeBuffer is how much is handed over at a time. It is what the driver sends in one message.
-const pipeBuffer = 64 << 10
-
-// pipe streams what one server reads into another.
-func pipe(ctx context.Context, from *pgconn.PgConn, read string, to *pgconn.PgConn, write string, n *counted) (int64, error) {
-	reader, writer := io.Pipe()
-	var reading sync.WaitGroup
-	var readError error
-	reading.Go(func() {
-		buffer := bufio.NewWriterSize(&passing{ctx, writer, n}, pipeBuffer) // rows come one by one, and each would wait for its reader
-		if _, readError = from.CopyTo(ctx, buffer, read); readError == nil {
-			readError = buffer.Flush()
-		}
-		_ = writer.CloseWithError(readError) // never fails
-	})
-	tag, err := to.CopyFrom(ctx, reader, write)
-	_ = reader.CloseWithError(errors.New("the other shard takes no more")) // never fails
-	reading.Wait()
-	var refused *pgconn.PgError
-	if readError != nil && (err == nil || errors.As(readError, &refused)) {
-		return 0, readError // what the writing side says then only follows from it
-	}
-	return tag.RowsAffected(), err
-}
-
-// passing counts what is written.
-type passing struct {
-	ctx context.Context
-	to  io.Writer
-	n   *counted
-}
-
-func (p *passing) Write(data []byte) (int, error) {
-	p.n.pass(p.ctx, len(data))
-	return p.to.Write(data)
 }

@@ -443,18 +443,33 @@ func (r *run) on(ctx context.Context, name string, work func(context.Context, *p
 
 // connect logs in to a shard, for work that may take long.
 func (r *run) connect(ctx context.Context, now *topology.Map, name string) (*pgx.Conn, error) {
+	return r.connectWith(ctx, now, name, "")
+}
+
+// connectWith logs in with more settings than the usual ones.
+func (r *run) connectWith(ctx context.Context, now *topology.Map, name, settings string) (*pgx.Conn, error) {
+	conn, err := r.mover.connect(ctx, now, name, shard.Application(r.application(), r.leadership.Token()), settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.lead(ctx, conn, name); err != nil {
+		closeQuietly(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// connect logs in to a shard under a name, with more settings than the usual ones.
+func (v *Mover) connect(ctx context.Context, now *topology.Map, name, application, settings string) (*pgx.Conn, error) {
 	s := now.Shard(name)
 	if s == nil {
 		return nil, stop("shard %q is not in the shard map", name)
 	}
-	conn, err := r.mover.config.Access.ConnectAs(ctx, s.Spec(), shard.Application(r.application(), r.leadership.Token()))
+	conn, err := v.config.Access.ConnectAs(ctx, s.Spec(), application)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"); err == nil {
-		err = r.lead(ctx, conn, name)
-	}
-	if err != nil {
+	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; "+settings); err != nil {
 		closeQuietly(conn)
 		return nil, err
 	}

@@ -55,16 +55,7 @@ func (d *Definition) Compared(ctx context.Context, on querier) (*Comparison, err
 	for c.buckets < mostBuckets && float64(c.buckets)*rowsPerBucket < rows {
 		c.buckets *= 2
 	}
-	for _, column := range d.Columns {
-		if column.Generated == "" {
-			c.columns = append(c.columns, column.Name)
-		}
-	}
-	for _, constraint := range d.Constraints {
-		if constraint.Kind == "p" {
-			c.key = constraint.Columns
-		}
-	}
+	c.columns, c.key = d.carried(), d.primaryKey()
 	var random [len(c.seeds) * 8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	for i := range c.seeds {
@@ -73,9 +64,31 @@ func (d *Definition) Compared(ctx context.Context, on querier) (*Comparison, err
 	return c, nil
 }
 
-// textOf is the text of columns of the row t.
-func textOf(columns []string) string {
-	return fmt.Sprintf(`(ROW(%s)::text COLLATE "C")`, list(newColumns(rowAlias, columns)))
+// carried are the columns with which rows go from shard to shard: generated ones follow from the others.
+func (d *Definition) carried() (columns []string) {
+	for _, c := range d.Columns {
+		if c.Generated == "" {
+			columns = append(columns, c.Name)
+		}
+	}
+	return columns
+}
+
+// primaryKey are its columns; none if there is none.
+func (d *Definition) primaryKey() []string {
+	for _, c := range d.Constraints {
+		if c.Kind == "p" {
+			return c.Columns
+		}
+	}
+	return nil
+}
+
+// textOf is the text of columns of the row t, and textIn that of columns of another one.
+func textOf(columns []string) string { return textIn(rowAlias, columns) }
+
+func textIn(row string, columns []string) string {
+	return fmt.Sprintf(`(ROW(%s)::text COLLATE "C")`, list(newColumns(row, columns)))
 }
 
 // rowText identifies a row with all that is in it, and bucketText what it is put into a bucket by.

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/cleavedb/cleave/internal/sqltext"
 )
 
 // plainTypes are types whose binary form means the same on every server, by their OIDs and those of their arrays. A user's type has
@@ -32,15 +30,7 @@ func (d *Definition) copyOptions() string {
 }
 
 // copyColumns lists the columns that rows are copied with: what is generated is generated again.
-func (d *Definition) copyColumns() string {
-	var names []string
-	for _, c := range d.Columns {
-		if c.Generated == "" {
-			names = append(names, sqltext.QuoteIdentifier(c.Name))
-		}
-	}
-	return list(names)
-}
+func (d *Definition) copyColumns() string { return list(quoted(d.carried())) }
 
 // readSQL streams rows out, which the condition selects.
 func (d *Definition) readSQL(where string) string {

@@ -62,6 +62,7 @@ func init() { //nolint:gochecknoinits // they refer to each other by the map
 		"move_finish":            {parameters: []string{"id"}, least: 1, run: wishMove("finish")},
 		"split_range":            {parameters: []string{"keyspace", "at", "key"}, least: 1, run: splitRange},
 		"merge_ranges":           {parameters: []string{"keyspace", "lo", "hi"}, least: 1, run: mergeRanges},
+		"verify":                 {parameters: []string{"keyspace", "table_name", "shard", "repair", "prefer"}, run: verifyRows},
 		"transaction_outcome":    {parameters: []string{"id"}, least: 1, run: transactionOutcome},
 		"resolve_transaction":    {parameters: []string{"id", "how"}, least: 2, run: resolveTransaction},
 		"shard_of":               {parameters: []string{"table_name"}, least: 2, variadic: true, run: shardOf},
@@ -139,6 +140,18 @@ func text(arguments map[string]*string, name string) string {
 		return *v
 	}
 	return ""
+}
+
+// truth is an argument that is true or false; it is false if it is not given.
+func truth(arguments map[string]*string, name string) (bool, error) {
+	switch value := text(arguments, name); value {
+	case "true", "on", "t":
+		return true, nil
+	case "", "false", "off", "f":
+		return false, nil
+	default:
+		return false, pgerr.New(pgerr.InvalidParameterValue, "%s => '%s' is neither true nor false", name, value)
+	}
 }
 
 func shardTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
@@ -272,14 +285,10 @@ func undistributeTables(ctx context.Context, s *Schema, call session.Call, argum
 // checkCopies compares the copies of reference tables; by its other name it repairs them.
 func checkCopies(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
 	request := control.CopiesRequest{Role: call.Role, Repair: call.Function == "repair_reference_table"}
-	switch force := text(arguments, "force"); force {
-	case "true", "on", "t":
-		request.Force = true
-	case "", "false", "off", "f":
-	default:
-		return "", pgerr.New(pgerr.InvalidParameterValue, "force => '%s' is neither true nor false", force)
-	}
 	var err error
+	if request.Force, err = truth(arguments, "force"); err != nil {
+		return "", err
+	}
 	if request.Tables, err = s.tableNames(ctx, text(arguments, "table_name"), call.SearchPath); err != nil {
 		return "", err
 	}

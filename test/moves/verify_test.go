@@ -1,0 +1,219 @@
+package moves_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/test/faults"
+)
+
+// patient is a client that waits as long as it takes.
+func patient(r *faults.Router) *api.Client { return &api.Client{BaseURL: r.API().BaseURL} }
+
+// verify asks one router after the other until one answers.
+func (s *stage) verify(t *testing.T, request api.Verify) api.Verified {
+	t.Helper()
+	var found api.Verified
+	var err error
+	for range 50 {
+		for _, r := range s.Routers {
+			if found, err = patient(r).Verify(t.Context(), request, func(api.VerifyProgress) {}); err == nil {
+				return found
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Fatal(err)
+	return found
+}
+
+// TestVerifyWhileRowsMove: writers and a move are no reason for an alarm, in whichever phase it is; a copy that has lost a row is one.
+func TestVerifyWhileRowsMove(t *testing.T) {
+	s := newStage(t, faults.Config{Routers: 2}, 4)
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	quiet := func(when string, compares bool) {
+		t.Helper()
+		found := s.verify(t, api.Verify{})
+		if found.Wrong() != 0 || found.StraysFound != 0 || compares != (len(found.Moves) > 0) {
+			t.Fatalf("%s: %+v", when, found)
+		}
+	}
+	quiet("before", false)
+	id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true, KeepSeconds: 600})
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { // all the while
+		defer close(ended)
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			found, err := patient(s.Routers[1]).Verify(t.Context(), api.Verify{}, nil)
+			if err != nil || found.StraysFound != 0 || found.Wrong() != 0 {
+				t.Errorf("look %d: %+v, %v", n, found, err)
+				return
+			}
+		}
+	}()
+	s.await(t, id, 2*time.Minute, "ready")
+	quiet("ready", true)
+	s.wish(t, id, "switch")
+	s.await(t, id, time.Minute, "switched")
+	time.Sleep(time.Second) // until changes are carried back
+	quiet("switched", true)
+	if _, err := patient(s.Routers[0]).Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil || !strings.Contains(err.Error(), "cannot be repaired now") {
+		t.Errorf("a repair while rows move: %v", err)
+	}
+	s.wish(t, id, "finish")
+	s.await(t, id, time.Minute, "done")
+	close(stop)
+	<-ended
+	quiet("after", false)
+	// A copy that somebody has damaged.
+	id = s.start(t, api.StartMove{From: "s3", To: "s1", Manual: true})
+	s.await(t, id, 2*time.Minute, "ready")
+	key := s.damage(t, 2, 0)
+	found := s.verify(t, api.Verify{Tables: []string{"fixed"}})
+	if len(found.Moves) != 1 || found.Moves[0].Differing != 1 || len(found.Moves[0].Keys) != 1 || found.Moves[0].Keys[0] != fmt.Sprintf("(%d)", key) {
+		t.Errorf("a copy lacks row %d: %+v", key, found)
+	}
+	s.wish(t, id, "cancel")
+	s.await(t, id, time.Minute, "cancelled")
+	s.finish(t)
+}
+
+// damage deletes a row of a copy that the owner has, and returns its key.
+func (s *stage) damage(t *testing.T, owner, copied int) (key int64) {
+	t.Helper()
+	for _, i := range []int{owner, copied} {
+		err := s.EachShard(t.Context(), func(n int, conn *pgx.Conn) error {
+			switch {
+			case n != i:
+				return nil
+			case i == owner:
+				return conn.QueryRow(t.Context(), "SELECT min(id) FROM fixed").Scan(&key)
+			}
+			if _, err := conn.Exec(t.Context(), "SET session_replication_role = replica"); err != nil {
+				return err
+			}
+			tag, err := conn.Exec(t.Context(), "DELETE FROM fixed WHERE id = $1", key)
+			if err == nil && tag.RowsAffected() != 1 {
+				err = fmt.Errorf("row %d is not on the copy", key)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return key
+}
+
+// repairPoints are where a repair is killed, as in internal/verify/DESIGN.md.
+var repairPoints = []struct{ line, point string }{{"V1", "verify.locked"}, {"V2", "verify.brought"}, {"V3", "verify.deleted"}}
+
+// TestARepairDies at every step: no row is lost, and the next repair leaves each once, where it belongs.
+func TestARepairDies(t *testing.T) {
+	s := newStage(t, faults.Config{Routers: 2}, 1)
+	for i, c := range repairPoints {
+		t.Run(c.line, func(t *testing.T) {
+			first := int64(5_000_000 + 100*i)
+			s.stray(t, first, 20)
+			victim := s.Routers[0]
+			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Kill, Process: victim.PID()}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := patient(victim).Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil {
+				t.Error("the repair was done")
+			}
+			killed, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := victim.WaitKilled(killed); err != nil {
+				t.Fatal(err)
+			}
+			if rows := s.count(t, "count(*)", first); rows < 20 {
+				t.Fatalf("of 20 rows %d are left", rows)
+			}
+			var found api.Verified
+			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+				if found, _ = patient(s.Routers[1]).Verify(t.Context(), api.Verify{Repair: true}, nil); len(found.Tables) > 0 && found.Wrong() == 0 {
+					break
+				}
+			}
+			if again := s.verify(t, api.Verify{}); found.Wrong() != 0 || again.Wrong() != 0 {
+				t.Errorf("%+v, then %+v", found, again)
+			}
+			if rows := s.count(t, "count(*)", first); rows != 20 {
+				t.Errorf("there are %d rows, not 20", rows)
+			}
+			if err := victim.Start(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	s.clean(t)
+}
+
+// stray makes rows on shards that do not own them, and nowhere else.
+func (s *stage) stray(t *testing.T, first, rows int64) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), "postgres://postgres@"+s.Routers[1].Listen+"/postgres?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), fmt.Sprintf("INSERT INTO accounts SELECT i, i, 'a stray' FROM generate_series(%d, %d) AS i", first, first+rows-1)); err != nil {
+		t.Fatal(err)
+	}
+	taken := map[int][]int64{}
+	where := fmt.Sprintf("id >= %d AND id < %d", first, first+rows)
+	err = s.EachShard(t.Context(), func(i int, conn *pgx.Conn) error {
+		if _, err := conn.Exec(t.Context(), "SET session_replication_role = replica"); err != nil {
+			return err
+		}
+		found, err := conn.Query(t.Context(), "DELETE FROM accounts WHERE "+where+" RETURNING id")
+		if err != nil {
+			return err
+		}
+		ids, err := pgx.CollectRows(found, pgx.RowTo[int64])
+		taken[(i+1)%len(s.Shards)] = ids
+		return err
+	})
+	if err == nil {
+		err = s.EachShard(t.Context(), func(i int, conn *pgx.Conn) error {
+			_, err := conn.Exec(t.Context(), "SET session_replication_role = replica")
+			if err == nil {
+				_, err = conn.Exec(t.Context(), "INSERT INTO accounts SELECT i, i, 'a stray' FROM unnest($1::bigint[]) AS i", taken[i])
+			}
+			return err
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// count sums up over all shards, past the routers.
+func (s *stage) count(t *testing.T, what string, first int64) (rows int64) {
+	t.Helper()
+	err := s.EachShard(t.Context(), func(_ int, conn *pgx.Conn) error {
+		var some int64
+		err := conn.QueryRow(t.Context(), fmt.Sprintf("SELECT %s FROM accounts WHERE id >= %d AND id < %d", what, first, first+20)).Scan(&some)
+		rows += some
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
