@@ -20,13 +20,14 @@ func newRebalance() *cobra.Command {
 		Use:   "rebalance",
 		Short: "Make shards even: plan moves, look at them, and start them",
 		Long: `'cleave rebalance plan' measures the shards and proposes moves; nothing happens before 'cleave rebalance
-apply ID'. A shard that does not answer neither gives nor gets anything.`,
+apply ID'. A shard that does not answer neither gives nor gets anything. 'cleave rebalance auto' lets the
+leader do it by itself, within limits.`,
 		Example: "  cleave rebalance plan\n  cleave rebalance apply 3f2a9c0d11e4b7a8 --wait",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    helpOrUnknown,
 	}
 	c.flags(cmd)
-	cmd.AddCommand(newRebalancePlan(&c), newRebalanceApply(&c))
+	cmd.AddCommand(newRebalancePlan(&c), newRebalanceApply(&c), newRebalanceAuto(&c))
 	return cmd
 }
 
@@ -49,13 +50,9 @@ elsewhere.`,
 			if err := out.check(); err != nil {
 				return err
 			}
-			for _, text := range rules {
-				keyspace, rest, _ := strings.Cut(text, "=")
-				label, value, both := strings.Cut(rest, ":")
-				if !both || keyspace == "" || label == "" {
-					return wrongInputf("--rule %q: write KEYSPACE=LABEL:VALUE", text)
-				}
-				request.Rules = append(request.Rules, api.RebalanceRule{Keyspace: keyspace, Label: label, Value: value})
+			var err error
+			if request.Rules, err = parseRules(rules); err != nil {
+				return err
 			}
 			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
 				return client.PlanRebalance(ctx, request)
@@ -85,6 +82,20 @@ elsewhere.`,
 	out.flags(cmd, formatTable, formatJSON)
 	complete(cmd, "algorithm", rebalance.Algorithms())
 	return cmd
+}
+
+// parseRules reads KEYSPACE=LABEL:VALUE.
+func parseRules(texts []string) ([]api.RebalanceRule, error) {
+	var rules []api.RebalanceRule
+	for _, text := range texts {
+		keyspace, rest, _ := strings.Cut(text, "=")
+		label, value, both := strings.Cut(rest, ":")
+		if !both || keyspace == "" || label == "" {
+			return nil, wrongInputf("--rule %q: write KEYSPACE=LABEL:VALUE", text)
+		}
+		rules = append(rules, api.RebalanceRule{Keyspace: keyspace, Label: label, Value: value})
+	}
+	return rules, nil
 }
 
 func printPlan(w io.Writer, p api.RebalancePlan) error {

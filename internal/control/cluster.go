@@ -40,6 +40,8 @@ type Config struct {
 	MendInterval time.Duration
 	// CompareInterval is how long the leader lets go by from one look at the copies of a reference table to the next. Default: 10 minutes.
 	CompareInterval time.Duration
+	// AutoInterval is how long the leader lets go by from one look at what it may do by itself to the next. Default: 5 minutes.
+	AutoInterval time.Duration
 	// RouterPatience is how long declaring a table waits for the routers to hear of it. Default: 5 seconds.
 	RouterPatience time.Duration
 	// Router is the ID of this process's record, in whose name its leader takes holds over. Default: none, and holds of dead
@@ -75,6 +77,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CompareInterval == 0 {
 		c.CompareInterval = 10 * time.Minute
+	}
+	if c.AutoInterval == 0 {
+		c.AutoInterval = 5 * time.Minute
 	}
 	if c.HoldGrace == 0 {
 		c.HoldGrace = 5 * time.Second

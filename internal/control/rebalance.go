@@ -75,12 +75,7 @@ type measured struct {
 
 // measure asks every shard how much it has of each keyspace, and returns those that did not answer.
 func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance.Sizes, silent []string) {
-	var names []string
-	for _, t := range m.Tables() {
-		if t.Kind() == topology.Sharded {
-			names = append(names, t.Name().String())
-		}
-	}
+	names := shardedTables(m)
 	var lock sync.Mutex
 	byShard := map[string][]measured{}
 	for _, look := range each(specsOf(m), func(spec topology.ShardSpec) inspected {

@@ -88,3 +88,30 @@ func Merge(k *topology.Keyspace, within Range) (merged []topology.RangeSpec, few
 	}
 	return merged, fewer, nil
 }
+
+// JoinAt returns the ranges of a keyspace without the borders at points. Ranges on both sides of each must be the same shard's, and not moving.
+func JoinAt(k *topology.Keyspace, points []topology.Point) ([]topology.RangeSpec, error) {
+	borders := map[string]bool{}
+	for _, p := range points {
+		borders[p.String()] = true
+	}
+	var joined []topology.RangeSpec
+	for _, r := range k.Spec().Ranges {
+		if len(r.From) == 0 || !borders[r.From.String()] {
+			joined = append(joined, r)
+			continue
+		}
+		delete(borders, r.From.String())
+		before := &joined[len(joined)-1]
+		if before.Shard != r.Shard || len(before.Copies)+len(r.Copies) > 0 || before.Held || r.Held {
+			return nil, fmt.Errorf("the ranges before and after %s are not the same shard's, or are moving", r.From)
+		}
+		before.To = r.To
+	}
+	for _, p := range points {
+		if borders[p.String()] {
+			return nil, fmt.Errorf("no range begins at %s", p)
+		}
+	}
+	return joined, nil
+}
