@@ -51,7 +51,7 @@ elsewhere.`,
 				return err
 			}
 			var err error
-			if request.Rules, err = parseRules(rules); err != nil {
+			if request.Rules, err = parseRebalanceRules(rules); err != nil {
 				return err
 			}
 			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
@@ -84,8 +84,8 @@ elsewhere.`,
 	return cmd
 }
 
-// parseRules reads KEYSPACE=LABEL:VALUE.
-func parseRules(texts []string) ([]api.RebalanceRule, error) {
+// parseRebalanceRules reads KEYSPACE=LABEL:VALUE.
+func parseRebalanceRules(texts []string) ([]api.RebalanceRule, error) {
 	var rules []api.RebalanceRule
 	for _, text := range texts {
 		keyspace, rest, _ := strings.Cut(text, "=")

@@ -76,7 +76,7 @@ shards with a label here too: without them rows are placed by size and weight al
 				*size.wanted = &n
 			}
 			if given("rule") {
-				parsed, err := parseRules(rules)
+				parsed, err := parseRebalanceRules(rules)
 				if err != nil {
 					return err
 				}
@@ -179,7 +179,7 @@ func updateAutomation(cmd *cobra.Command, c *connection, request api.UpdateAutom
 	if err != nil {
 		return err
 	}
-	return printSettings(cmd.OutOrStdout(), now)
+	return printAutoSettings(cmd.OutOrStdout(), now)
 }
 
 func newAutoShow(c *connection) *cobra.Command {
@@ -209,7 +209,7 @@ func newAutoShow(c *connection) *cobra.Command {
 	return cmd
 }
 
-func printSettings(w io.Writer, a api.Automation) error {
+func printAutoSettings(w io.Writer, a api.Automation) error {
 	s := a.Settings
 	if !s.On {
 		_, err := fmt.Fprintln(w, "Automation is off.")
@@ -236,7 +236,7 @@ func printSettings(w io.Writer, a api.Automation) error {
 }
 
 func printAutomation(w io.Writer, a api.Automation) error {
-	if err := printSettings(w, a); err != nil {
+	if err := printAutoSettings(w, a); err != nil {
 		return err
 	}
 	for _, h := range a.Halts {

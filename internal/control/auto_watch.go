@@ -66,21 +66,12 @@ func (s *autoSchedule) due(settings rebalance.Settings, now time.Time) bool {
 
 // automateOnce is one look.
 func (c *Cluster) automateOnce(ctx context.Context, leadership *store.Leadership, schedule *autoSchedule) error {
-	stored, automation, err := c.readAutomation(ctx)
-	if err != nil || stored.Revision == 0 {
+	r, err := c.beginRound(ctx, leadership)
+	if err != nil || r == nil {
 		return err
 	}
-	r := &autoRound{cluster: c, leadership: leadership, stored: stored, Automation: automation, now: time.Now().UTC()}
-	if len(r.Moves) == 0 && r.Change == nil && !r.Settings.On {
-		return nil
-	}
-	if r.moves, err = reshard.List(ctx, c.config.Store); err != nil {
-		return err
-	}
-	if r.m, err = c.config.Store.Map(ctx); err != nil {
-		return err
-	}
-	if r.follow() || r.settleChange() {
+	followed, settled := r.follow(), r.settleChange()
+	if followed || settled {
 		if err := r.write(ctx); err != nil {
 			return err
 		}
@@ -89,6 +80,22 @@ func (c *Cluster) automateOnce(ctx context.Context, leadership *store.Leadership
 		return nil
 	}
 	return r.plan(ctx)
+}
+
+// beginRound reads what a look needs; nothing if there is nothing to look at.
+func (c *Cluster) beginRound(ctx context.Context, leadership *store.Leadership) (*autoRound, error) {
+	stored, automation, err := c.readAutomation(ctx)
+	if err != nil || len(automation.Moves) == 0 && automation.Change == nil && !automation.Settings.On {
+		return nil, err
+	}
+	r := &autoRound{cluster: c, leadership: leadership, stored: stored, Automation: automation, now: time.Now().UTC()}
+	if r.moves, err = reshard.List(ctx, c.config.Store); err != nil {
+		return nil, err
+	}
+	if r.m, err = c.config.Store.Map(ctx); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // autoRound is one look of the leader at what it may do by itself.
