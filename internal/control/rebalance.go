@@ -77,7 +77,7 @@ type measured struct {
 func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance.Sizes, silent []string) {
 	names := shardedTables(m)
 	var lock sync.Mutex
-	byShard := map[string][]measured{}
+	byShard, samples := map[string][]measured{}, map[string]map[string][]topology.Point{}
 	for _, look := range each(specsOf(m), func(spec topology.ShardSpec) inspected {
 		return inspected{err: c.connected(ctx, spec, func(ctx context.Context, s session) error {
 			rows, err := s.Query(ctx, tableSizesQuery, names)
@@ -87,9 +87,13 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 			found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (one measured, err error) {
 				return one, row.Scan(&one.table, &one.Bytes, &one.Rows)
 			})
+			if err != nil {
+				return err
+			}
+			keys, err := sampleKeys(ctx, s, m, spec.Name, found)
 			lock.Lock()
 			defer lock.Unlock()
-			byShard[spec.Name] = found
+			byShard[spec.Name], samples[spec.Name] = found, keys
 			return err
 		})}
 	}) {
@@ -99,7 +103,7 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 		}
 	}
 	withoutAir(byShard)
-	return sizesIn(m, byShard), silent
+	return sizesIn(m, byShard, samples), silent
 }
 
 // leastRows is how many rows a table must have for their size to say something.
@@ -125,7 +129,7 @@ func withoutAir(byShard map[string][]measured) {
 }
 
 // sizesIn sums up what shards have of the keyspaces in which they own something.
-func sizesIn(m *topology.Map, byShard map[string][]measured) (sizes rebalance.Sizes) {
+func sizesIn(m *topology.Map, byShard map[string][]measured, samples map[string]map[string][]topology.Point) (sizes rebalance.Sizes) {
 	for _, k := range m.Keyspaces() {
 		one := rebalance.KeyspaceSizes{Keyspace: k.Name()}
 		for _, share := range api.DescribeKeyspace(k, false).Shares {
@@ -135,16 +139,14 @@ func sizesIn(m *topology.Map, byShard map[string][]measured) (sizes rebalance.Si
 			}
 			total := rebalance.ShardSize{Shard: share.Shard}
 			for _, t := range tables {
-				name, err := topology.ParseTableName(t.table)
-				if err != nil {
-					continue
-				}
-				if declared := m.Table(name.Schema, name.Name); declared != nil && declared.Kind() == topology.Sharded && declared.Keyspace().Name() == k.Name() {
+				if keyspaceTable(m, k, t.table) != nil {
 					total.Bytes += t.Bytes
 					total.Rows += t.Rows
 				}
 			}
 			one.Shards = append(one.Shards, total)
+			ranges, pins := sampledSizes(k, share.Shard, samples[share.Shard][k.Name()], total.Size)
+			one.Ranges, one.Pins = append(one.Ranges, ranges...), append(one.Pins, pins...)
 		}
 		sizes = append(sizes, one)
 	}

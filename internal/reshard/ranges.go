@@ -3,7 +3,9 @@ package reshard
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -34,7 +36,7 @@ func AroundKey(k *topology.Keyspace, key topology.Point) ([]topology.Point, erro
 		return nil, err
 	}
 	if k.Strategy() == topology.ByRange {
-		return nil, errors.New("in a keyspace by range name the keys to split at: --at VALUE, twice")
+		return aroundInteger(k, key)
 	}
 	hash := k.Hash(values...)
 	var points []topology.Point
@@ -44,6 +46,16 @@ func AroundKey(k *topology.Keyspace, key topology.Point) ([]topology.Point, erro
 		}
 	}
 	return points, nil
+}
+
+// aroundInteger are an integer and the next one. Of other keys nobody can name the next.
+func aroundInteger(k *topology.Keyspace, key topology.Point) ([]topology.Point, error) {
+	if types := k.KeyTypes(); len(types) == 1 && slices.Contains([]string{"smallint", "integer", "bigint"}, types[0].String()) {
+		if n, err := strconv.ParseInt(key[0], 10, 64); err == nil && n < math.MaxInt64 {
+			return []topology.Point{{strconv.FormatInt(n, 10)}, {strconv.FormatInt(n+1, 10)}}, nil
+		}
+	}
+	return nil, errors.New("in a keyspace by range whose key is not one integer name the keys to split at: --at VALUE, twice")
 }
 
 // Middle is the middle of the range of a keyspace by hash in which a point lies.
