@@ -71,7 +71,7 @@ elsewhere.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&request.Keyspaces, "keyspace", nil, "only these keyspaces (default: all)")
 	flags.StringVar(&request.Algorithm, "algorithm", "", "how ranges are assigned: "+strings.Join(rebalance.Algorithms(), ", ")+" (default greedy, which moves least)")
-	flags.StringVar(&request.Measure, "measure", "", "what is to be even: bytes, rows or width (default bytes)")
+	flags.StringVar(&request.Measure, "measure", "", "what is to be even: bytes, rows, load or width (default bytes)")
 	flags.Float64Var(&request.Tolerance, "tolerance", 0, "how far a shard may be from its share (default 0.05)")
 	flags.Int64Var(&request.MaxBytes, "max-bytes", 0, "move so many bytes at most")
 	flags.IntVar(&request.MaxMoves, "max-moves", 0, "make so many moves at most")

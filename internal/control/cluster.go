@@ -124,6 +124,9 @@ type Cluster struct {
 	// left are tables that a dead router held: it may have been repairing their copies.
 	leftLock sync.Mutex
 	left     []topology.TableName
+	// work is what shards had done when they were measured, by their names.
+	workLock sync.Mutex
+	work     map[string]workReading
 	// mover carries out moves while this process leads.
 	mover *reshard.Mover
 }
@@ -141,7 +144,7 @@ const reportAge = time.Minute
 // New returns the operations. Nothing runs until [Cluster.Run].
 func New(config Config) *Cluster {
 	config = config.withDefaults()
-	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
+	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}, work: map[string]workReading{}}
 	c.mover = reshard.New(reshard.Config{Store: config.Store, Access: config.Access, Rename: plan.Renamed, Logger: config.Logger})
 	c.config.FinishHold = func(ctx context.Context, hold topology.Hold) error {
 		if err := c.finishTransactions(ctx); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -62,15 +63,18 @@ func (c *Cluster) keepPlan(ctx context.Context, plan api.RebalancePlan) error {
 	return err
 }
 
-// tableSizesQuery tells the size of each table, partitions included, and about how many rows it has.
+// tableSizesQuery tells the size of each table, partitions included, about how many rows it has, and how much work it has done.
 const tableSizesQuery = `
-	SELECT t.name, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
-	FROM unnest($1::text[]) AS t (name) LEFT JOIN LATERAL pg_partition_tree(to_regclass(t.name)) AS p ON true JOIN pg_class c ON c.oid = coalesce(p.relid, to_regclass(t.name)) WHERE c.relkind = 'r' GROUP BY 1`
+	SELECT t.name, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint,
+		coalesce(sum(coalesce(s.seq_scan, 0) + coalesce(s.idx_scan, 0) + s.n_tup_ins + s.n_tup_upd + s.n_tup_del), 0)::bigint
+	FROM unnest($1::text[]) AS t (name) LEFT JOIN LATERAL pg_partition_tree(to_regclass(t.name)) AS p ON true JOIN pg_class c ON c.oid = coalesce(p.relid, to_regclass(t.name))
+		LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid WHERE c.relkind = 'r' GROUP BY 1`
 
 // measured is what a shard has of a table.
 type measured struct {
 	table string
 	rebalance.Size
+	work int64
 }
 
 // measure asks every shard how much it has of each keyspace, and returns those that did not answer.
@@ -85,11 +89,12 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 				return err
 			}
 			found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (one measured, err error) {
-				return one, row.Scan(&one.table, &one.Bytes, &one.Rows)
+				return one, row.Scan(&one.table, &one.Bytes, &one.Rows, &one.work)
 			})
 			if err != nil {
 				return err
 			}
+			c.load(spec.Name, found, time.Now())
 			keys, err := sampleKeys(ctx, s, m, spec.Name, found)
 			lock.Lock()
 			defer lock.Unlock()
@@ -142,6 +147,7 @@ func sizesIn(m *topology.Map, byShard map[string][]measured, samples map[string]
 				if keyspaceTable(m, k, t.table) != nil {
 					total.Bytes += t.Bytes
 					total.Rows += t.Rows
+					total.Load += t.Load
 				}
 			}
 			one.Shards = append(one.Shards, total)
