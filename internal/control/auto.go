@@ -20,8 +20,8 @@ func (c *Cluster) Automation(ctx context.Context) (api.Automation, error) {
 }
 
 // readAutomation reads the document. None is one in which everything is off.
-func (c *Cluster) readAutomation(ctx context.Context) (store.Automation, rebalance.Automation, error) {
-	var automation rebalance.Automation
+func (c *Cluster) readAutomation(ctx context.Context) (store.Automation, autoDocument, error) {
+	var automation autoDocument
 	stored, err := c.config.Store.Automation(ctx)
 	if err != nil {
 		return stored, automation, err
@@ -60,7 +60,7 @@ func (c *Cluster) UpdateAutomation(ctx context.Context, request api.UpdateAutoma
 			}
 		}
 		if summary := summarize(automation.Settings); summary != summarize(before) {
-			automation.Note(rebalance.Event{At: now, What: "settings", Why: summary})
+			automation.Note(autoEvent{At: now, What: "settings", Why: summary})
 		}
 		if !automation.Settings.On {
 			automation.Proposals, automation.Waiting = nil, nil
@@ -128,7 +128,7 @@ func summarize(s rebalance.Settings) string {
 	return line + fmt.Sprintf("; even to %g of %s; split at %d bytes", s.Tolerance, s.Measure, s.SplitBytes)
 }
 
-func describeAutomation(a rebalance.Automation) api.Automation {
+func describeAutomation(a autoDocument) api.Automation {
 	s := a.Settings
 	d := api.Automation{
 		Settings: api.AutoSettings{
@@ -157,7 +157,7 @@ func describeAutomation(a rebalance.Automation) api.Automation {
 }
 
 // automationFindings are what a status says of the automation: that it has stopped somewhere.
-func automationFindings(a rebalance.Automation) []api.Finding {
+func automationFindings(a autoDocument) []api.Finding {
 	var findings []api.Finding
 	for _, h := range a.Halts {
 		findings = append(findings, api.Finding{

@@ -31,14 +31,14 @@ func (r *autoRound) planSplits(ctx context.Context, sizes rebalance.Sizes, keysp
 	for _, warning := range found.Warnings {
 		r.Wait(warning)
 	}
-	changes := map[string]*rebalance.AutoChange{}
+	changes := map[string]*autoChange{}
 	for _, s := range found.Splits {
 		why := fmt.Sprintf("a range of shard %s has %d bytes", s.Shard, s.Bytes)
 		if s.Reason == rebalance.ByLoad {
 			why = fmt.Sprintf("a range of shard %s has %.0f statements a second", s.Shard, s.Load)
 		}
 		if r.Settings.Splits == rebalance.Propose {
-			r.Suggest(rebalance.Proposal{What: "split", Keyspace: s.Keyspace, Bytes: s.Bytes, Why: why, Command: splitCommand(s)})
+			r.Suggest(autoProposal{What: "split", Keyspace: s.Keyspace, Bytes: s.Bytes, Why: why, Command: splitCommand(s)})
 			continue
 		}
 		gather(changes, s.Keyspace, false, s.At, why)
@@ -55,12 +55,12 @@ func (r *autoRound) planMerges(ctx context.Context, sizes rebalance.Sizes, keysp
 	if err != nil {
 		return false, err
 	}
-	changes := map[string]*rebalance.AutoChange{}
+	changes := map[string]*autoChange{}
 	for _, m := range found.Merges {
 		why := fmt.Sprintf("%d ranges of shard %s have %d bytes together", len(m.At)+1, m.Shard, m.Bytes)
 		if r.Settings.Merges == rebalance.Propose {
 			command := fmt.Sprintf("cleave merge --keyspace %s --range %s", shellWord(m.Keyspace), shellWord(pointText(m.From)+":"+pointText(m.To)))
-			r.Suggest(rebalance.Proposal{What: "merge", Keyspace: m.Keyspace, Bytes: m.Bytes, Why: why, Command: command})
+			r.Suggest(autoProposal{What: "merge", Keyspace: m.Keyspace, Bytes: m.Bytes, Why: why, Command: command})
 			continue
 		}
 		gather(changes, m.Keyspace, true, m.At, why)
@@ -69,10 +69,10 @@ func (r *autoRound) planMerges(ctx context.Context, sizes rebalance.Sizes, keysp
 }
 
 // gather adds points to the change of a keyspace, as many as one version of the map takes.
-func gather(changes map[string]*rebalance.AutoChange, keyspace string, merge bool, at []topology.Point, why string) {
+func gather(changes map[string]*autoChange, keyspace string, merge bool, at []topology.Point, why string) {
 	c := changes[keyspace]
 	if c == nil {
-		c = &rebalance.AutoChange{Keyspace: keyspace, Merge: merge, Why: why}
+		c = &autoChange{Keyspace: keyspace, Merge: merge, Why: why}
 		changes[keyspace] = c
 	}
 	if len(c.At)+len(at) > maxChangePoints {
@@ -85,7 +85,7 @@ func gather(changes map[string]*rebalance.AutoChange, keyspace string, merge boo
 }
 
 // makeChanges changes the map, keyspace by keyspace. Each change is noted before and after.
-func (r *autoRound) makeChanges(ctx context.Context, changes map[string]*rebalance.AutoChange) error {
+func (r *autoRound) makeChanges(ctx context.Context, changes map[string]*autoChange) error {
 	for _, k := range r.m.Keyspaces() {
 		change := changes[k.Name()]
 		if change == nil || len(change.At) == 0 {
@@ -112,7 +112,7 @@ func (r *autoRound) makeChanges(ctx context.Context, changes map[string]*rebalan
 }
 
 // changeMap makes the change of a map.
-func changeMap(change rebalance.AutoChange) func(*topology.Map) (*topology.Map, error) {
+func changeMap(change autoChange) func(*topology.Map) (*topology.Map, error) {
 	return func(m *topology.Map) (*topology.Map, error) {
 		k := m.Keyspace(change.Keyspace)
 		if k == nil || k.IsMoving() {
@@ -141,14 +141,14 @@ func (r *autoRound) settleChange() bool {
 		what = "merge"
 	}
 	if made {
-		r.Note(rebalance.Event{At: r.now, What: what, Keyspace: change.Keyspace, Why: fmt.Sprintf("%s; at %d points", change.Why, len(change.At))})
+		r.Note(autoEvent{At: r.now, What: what, Keyspace: change.Keyspace, Why: fmt.Sprintf("%s; at %d points", change.Why, len(change.At))})
 		r.cluster.config.Logger.Info("ranges were changed by itself", "what", what, "keyspace", change.Keyspace, "points", len(change.At), "reason", change.Why)
 	}
 	return true
 }
 
 // isMade says whether a map has a change.
-func isMade(m *topology.Map, change rebalance.AutoChange) bool {
+func isMade(m *topology.Map, change autoChange) bool {
 	k := m.Keyspace(change.Keyspace)
 	if k == nil {
 		return false

@@ -15,7 +15,6 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
-	"github.com/cleavedb/cleave/internal/rebalance"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
@@ -133,7 +132,7 @@ func (l *idleLeader) resign() {
 }
 
 // stored is what is kept now.
-func (l *idleLeader) stored() rebalance.Automation {
+func (l *idleLeader) stored() autoDocument {
 	l.t.Helper()
 	_, automation, err := l.readAutomation(l.t.Context())
 	if err != nil {
@@ -187,7 +186,7 @@ func (l *idleLeader) carryOut(id string, phase reshard.Phase) *reshard.Move {
 }
 
 // keep stores a document as it is.
-func (l *idleLeader) keep(change func(*rebalance.Automation)) {
+func (l *idleLeader) keep(change func(*autoDocument)) {
 	l.t.Helper()
 	stored, automation, err := l.readAutomation(l.t.Context())
 	if err != nil {
@@ -261,7 +260,7 @@ func TestTheAutomationSurvivesItsLeaders(t *testing.T) {
 		l.switchOn()
 		l.round()
 		asked := l.oneMove()
-		l.keep(func(a *rebalance.Automation) { a.Moves[0].Bytes, a.Spent[0].Bytes = 1, 1 }) // as if less had been expected
+		l.keep(func(a *autoDocument) { a.Moves[0].Bytes, a.Spent[0].Bytes = 1, 1 }) // as if less had been expected
 		done := l.carryOut(asked.ID, reshard.Done)
 		l.resign()
 		next := nextLeader(t, endpoints)
@@ -287,9 +286,9 @@ func TestTheAutomationSurvivesItsLeaders(t *testing.T) {
 	t.Run("A9", func(t *testing.T) {
 		l, _ := leadIdly(t)
 		l.switchOn()
-		l.keep(func(a *rebalance.Automation) {
+		l.keep(func(a *autoDocument) {
 			a.Spend(500, time.Now())
-			a.Moves = []rebalance.AutoMove{{ID: "gone", Keyspace: keyspaceOfOrders, Bytes: 500}}
+			a.Moves = []autoMove{{ID: "gone", Keyspace: keyspaceOfOrders, Bytes: 500}}
 		})
 		l.round()
 		now := l.stored()
@@ -320,7 +319,7 @@ func TestTheAutomationSurvivesItsLeaders(t *testing.T) {
 func TestSplitsSurviveTheirLeaders(t *testing.T) {
 	l, endpoints := leadIdly(t)
 	l.set(api.UpdateAutomation{On: ptr(true), Moves: ptr("off"), Splits: ptr("off")})
-	change := rebalance.AutoChange{Keyspace: keyspaceOfOrders, At: []topology.Point{{"1111111111111111"}}, Why: "a test"}
+	change := autoChange{Keyspace: keyspaceOfOrders, At: []topology.Point{{"1111111111111111"}}, Why: "a test"}
 	version := func() uint64 {
 		m, err := l.config.Store.Map(t.Context())
 		if err != nil {
@@ -329,7 +328,7 @@ func TestSplitsSurviveTheirLeaders(t *testing.T) {
 		return m.Version()
 	}
 	before := version()
-	l.keep(func(a *rebalance.Automation) { a.Change = &change })
+	l.keep(func(a *autoDocument) { a.Change = &change })
 	l.resign()
 	next := nextLeader(t, endpoints)
 	next.round()
@@ -341,7 +340,7 @@ func TestSplitsSurviveTheirLeaders(t *testing.T) {
 	}
 	for _, what := range []string{"split", "merge"} {
 		change.Merge = what == "merge"
-		next.keep(func(a *rebalance.Automation) { a.Change = &change })
+		next.keep(func(a *autoDocument) { a.Change = &change })
 		if _, err := next.leadership.UpdateMap(t.Context(), changeMap(change)); err != nil {
 			t.Fatal(err)
 		}
@@ -444,12 +443,12 @@ func TestWhatKeepsTheAutomationFromMoving(t *testing.T) {
 	}
 	l.carryOut(others.ID, reshard.Cancelled)
 	// What was asked to move counts, whatever became of it.
-	l.keep(func(a *rebalance.Automation) { a.Spend(a.Settings.MaxBytes, time.Now()) })
+	l.keep(func(a *autoDocument) { a.Spend(a.Settings.MaxBytes, time.Now()) })
 	l.round()
 	if now := l.stored(); len(now.Moves) > 0 || !strings.Contains(strings.Join(now.Waiting, "\n"), "in the last 24 hours") {
 		t.Errorf("%+v, waits for %q", now.Moves, now.Waiting)
 	}
-	l.keep(func(a *rebalance.Automation) { a.Spent = nil })
+	l.keep(func(a *autoDocument) { a.Spent = nil })
 	// A proposal can be applied by a person.
 	l.set(api.UpdateAutomation{Moves: ptr("propose")})
 	l.round()

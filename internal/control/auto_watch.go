@@ -88,7 +88,7 @@ func (c *Cluster) beginRound(ctx context.Context, leadership *store.Leadership) 
 	if err != nil || len(automation.Moves) == 0 && automation.Change == nil && !automation.Settings.On {
 		return nil, err
 	}
-	r := &autoRound{cluster: c, leadership: leadership, stored: stored, Automation: automation, now: time.Now().UTC()}
+	r := &autoRound{cluster: c, leadership: leadership, stored: stored, autoDocument: automation, now: time.Now().UTC()}
 	if r.moves, err = reshard.List(ctx, c.config.Store); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func (c *Cluster) beginRound(ctx context.Context, leadership *store.Leadership) 
 
 // autoRound is one look of the leader at what it may do by itself.
 type autoRound struct {
-	rebalance.Automation
+	autoDocument
 	cluster    *Cluster
 	leadership *store.Leadership
 	stored     store.Automation
@@ -111,7 +111,7 @@ type autoRound struct {
 
 // write stores what was decided, and new jobs with it.
 func (r *autoRound) write(ctx context.Context, jobs ...store.Job) error {
-	body, err := json.Marshal(r.Automation)
+	body, err := json.Marshal(r.autoDocument)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (r *autoRound) write(ctx context.Context, jobs ...store.Job) error {
 
 // follow looks how the moves are that were asked for by itself, and says whether it has noted something.
 func (r *autoRound) follow() (changed bool) {
-	var open []rebalance.AutoMove
+	var open []autoMove
 	for _, asked := range r.Moves {
 		i := slices.IndexFunc(r.moves, func(m *reshard.Move) bool { return m.ID == asked.ID })
 		if i < 0 {
@@ -133,7 +133,7 @@ func (r *autoRound) follow() (changed bool) {
 		switch trouble := troubleOf(move); {
 		case move.Phase == reshard.Done:
 			r.Spend(max(move.Bytes()-asked.Bytes, 0), r.now)
-			r.Note(rebalance.Event{At: r.now, What: "done", Keyspace: asked.Keyspace, Move: asked.ID, Bytes: move.Bytes(), Why: fmt.Sprintf("%d rows have moved from shard %s to shard %s", move.Rows(), asked.From, asked.To)})
+			r.Note(autoEvent{At: r.now, What: "done", Keyspace: asked.Keyspace, Move: asked.ID, Bytes: move.Bytes(), Why: fmt.Sprintf("%d rows have moved from shard %s to shard %s", move.Rows(), asked.From, asked.To)})
 			r.cluster.config.Logger.Info("a move that was made by itself has ended", "move", asked.ID, "keyspace", asked.Keyspace)
 		case trouble != "":
 			changed = r.halt(asked, trouble) || changed
@@ -166,11 +166,11 @@ func troubleOf(m *reshard.Move) string {
 }
 
 // halt lets nothing more be done in the keyspace of a move, and says whether that is new.
-func (r *autoRound) halt(asked rebalance.AutoMove, why string) bool {
+func (r *autoRound) halt(asked autoMove, why string) bool {
 	if _, halted := r.Halted(asked.Keyspace); halted {
 		return false
 	}
-	r.Halt(rebalance.Halt{Keyspace: asked.Keyspace, Move: asked.ID, Why: why, At: r.now})
+	r.Halt(autoHalt{Keyspace: asked.Keyspace, Move: asked.ID, Why: why, At: r.now})
 	r.cluster.config.Logger.Warn("nothing more is done by itself in a keyspace until somebody has looked", "keyspace", asked.Keyspace, "move", asked.ID, "reason", why)
 	return true
 }
@@ -262,7 +262,7 @@ func (r *autoRound) planMoves(ctx context.Context, sizes rebalance.Sizes, fixed 
 	switch {
 	case r.Settings.Moves == rebalance.Leave:
 		return r.write(ctx)
-	case doing && !r.Settings.Hours.Contain(r.now):
+	case doing && !r.Settings.Hours.Contain(r.now.Hour()*60+r.now.Minute()):
 		r.Wait(fmt.Sprintf("moves begin only at %s UTC", r.Settings.Hours))
 		return r.write(ctx)
 	case doing && left == 0:
@@ -304,7 +304,7 @@ func (r *autoRound) proposeMoves(ctx context.Context, plan *rebalance.Plan) erro
 		}
 	}
 	for _, m := range plan.Moves {
-		r.Suggest(rebalance.Proposal{
+		r.Suggest(autoProposal{
 			What: "move", Keyspace: m.Keyspace, Bytes: m.Bytes, Command: "cleave rebalance apply " + plan.ID,
 			Why: fmt.Sprintf("from shard %s to shard %s: %s", m.Source, m.Target, m.Detail),
 		})
@@ -320,7 +320,7 @@ func (r *autoRound) ask(plan *rebalance.Plan) (jobs []store.Job, err error) {
 			busy = append(busy, m.Source, m.Target)
 		}
 	}
-	chosen := r.Choose(plan.Moves, busy, r.now)
+	chosen := rebalance.Choose(plan.Moves, busy, r.LeftBytes(r.now), r.Settings.MaxMoves-len(r.Moves))
 	if len(chosen) < len(plan.Moves) {
 		r.Wait(fmt.Sprintf("%d of %d planned moves wait for others, or for the limits", len(plan.Moves)-len(chosen), len(plan.Moves)))
 	}
@@ -337,8 +337,8 @@ func (r *autoRound) ask(plan *rebalance.Plan) (jobs []store.Job, err error) {
 		}
 		jobs = append(jobs, job)
 		r.Spend(planned.Bytes, r.now)
-		r.Moves = append(r.Moves, rebalance.AutoMove{ID: move.ID, Keyspace: planned.Keyspace, From: planned.Source, To: planned.Target, Bytes: planned.Bytes, At: r.now})
-		r.Note(rebalance.Event{At: r.now, What: "move", Keyspace: planned.Keyspace, Move: move.ID, Bytes: planned.Bytes, Why: fmt.Sprintf("from shard %s to shard %s: %s", planned.Source, planned.Target, planned.Detail)})
+		r.Moves = append(r.Moves, autoMove{ID: move.ID, Keyspace: planned.Keyspace, From: planned.Source, To: planned.Target, Bytes: planned.Bytes, At: r.now})
+		r.Note(autoEvent{At: r.now, What: "move", Keyspace: planned.Keyspace, Move: move.ID, Bytes: planned.Bytes, Why: fmt.Sprintf("from shard %s to shard %s: %s", planned.Source, planned.Target, planned.Detail)})
 		r.cluster.config.Logger.Info("a move is asked for by itself", "move", move.ID, "keyspace", planned.Keyspace, "from", planned.Source, "to", planned.Target, "bytes", planned.Bytes, "reason", planned.Detail)
 	}
 	return jobs, nil
