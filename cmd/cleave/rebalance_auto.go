@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -126,7 +127,7 @@ func parseBytes(text string) (int64, error) {
 	}
 	value, err := strconv.ParseFloat(number, 64)
 	if err != nil || !(value > 0) || value*float64(unit) >= 1<<60 {
-		return 0, fmt.Errorf("write a number of bytes above 0, or one with kB, MB, GB or TB")
+		return 0, errors.New("write a number of bytes above 0, or one with kB, MB, GB or TB")
 	}
 	return int64(value * float64(unit)), nil
 }

@@ -59,7 +59,7 @@ func (c *Cluster) UpdateAutomation(ctx context.Context, request api.UpdateAutoma
 				return api.Automation{}, &InvalidError{Message: err.Error()}
 			}
 		}
-		if summary := summarize(automation.Settings); summary != summarize(before) {
+		if summary := summarise(automation.Settings); summary != summarise(before) {
 			automation.Note(autoEvent{At: now, What: "settings", Why: summary})
 		}
 		if !automation.Settings.On {
@@ -116,8 +116,8 @@ func setText[T ~string](value *T, wanted *string) {
 	}
 }
 
-// summarize says in a line what is done by itself.
-func summarize(s rebalance.Settings) string {
+// summarise says in a line what is done by itself.
+func summarise(s rebalance.Settings) string {
 	if !s.On {
 		return "off"
 	}

@@ -1,7 +1,7 @@
 package control
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -58,7 +58,7 @@ func TestHaltsAndEvents(t *testing.T) {
 	for range 3 * keptEvents {
 		a.Note(autoEvent{What: "move"})
 		a.Suggest(autoProposal{})
-		a.Wait(fmt.Sprint(len(a.Waiting)))
+		a.Wait(strconv.Itoa(len(a.Waiting)))
 	}
 	if len(a.Events) != keptEvents || len(a.Proposals) != keptProposals || len(a.Waiting) != keptProposals {
 		t.Errorf("%d events, %d proposals, %d reasons are kept", len(a.Events), len(a.Proposals), len(a.Waiting))

@@ -161,11 +161,11 @@ func isMade(m *topology.Map, change autoChange) bool {
 }
 
 func splitCommand(s rebalance.SplitProposal) string {
-	command := "cleave split --keyspace " + shellWord(s.Keyspace)
+	words := []string{"cleave split --keyspace", shellWord(s.Keyspace)}
 	for _, p := range s.At {
-		command += " --at " + shellWord(pointText(p))
+		words = append(words, "--at", shellWord(pointText(p)))
 	}
-	return command
+	return strings.Join(words, " ")
 }
 
 // pointText writes a point as commands take it: the value, or a JSON list of several, or of one that could be taken for something else.

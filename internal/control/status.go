@@ -87,7 +87,7 @@ func (c *Cluster) Status(ctx context.Context) (api.Status, error) {
 	if err != nil {
 		return withoutStore(status, err), nil
 	}
-	status.Automation = summarize(automation.Settings)
+	status.Automation = summarise(automation.Settings)
 	status.Findings = append(status.Findings, automationFindings(automation)...)
 	names := map[string]bool{}
 	for _, r := range routers {
