@@ -11,20 +11,23 @@ import (
 
 func newSplit() *cobra.Command {
 	var c connection
-	var keyspace, key, of string
+	var keyspace, key, of, bySize string
 	var at []string
 	var middle bool
 	cmd := &cobra.Command{
-		Use:   "split --keyspace NAME (--at POINT | --key VALUE | --middle [--of POINT])",
+		Use:   "split --keyspace NAME (--at POINT | --key VALUE | --middle [--of POINT] | --by-size SIZE)",
 		Short: "Divide ranges of a keyspace; no row moves",
 		Long: `Divide ranges of a keyspace, so that their parts can be moved apart. Nothing but the shard map changes.
 
 A point is written with 16 hexadecimal digits in a keyspace by hash, and as the key in one by range; of
-several columns as a JSON list. --key gives a key of a keyspace by hash a range of its own. --middle
-divides the range in which --of lies, or the first one.`,
+several columns as a JSON list. --key gives a key a range of its own; in a keyspace by range it must be one
+integer. --middle divides the range in which --of lies, or the first one: in the middle of its hashes, or of
+its rows in a keyspace by range. --by-size divides every range that has more bytes, into parts that have
+fewer. Where rows are is told by keys that the shards sample, so sizes are estimates.`,
 		Example: `  cleave split --keyspace main --at 8000000000000000
   cleave split --keyspace events --at 2026-01-01 --at 2026-07-01
-  cleave split --keyspace main --key 4711`,
+  cleave split --keyspace main --key 4711
+  cleave split --keyspace events --by-size 10GB`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			request := api.SplitRanges{Middle: middle}
@@ -37,6 +40,11 @@ divides the range in which --of lies, or the first one.`,
 			}
 			if request.Of, err = parseMovePoint(of); err != nil {
 				return err
+			}
+			if bySize != "" {
+				if request.BySize, err = parseBytes(bySize); err != nil {
+					return wrongInputf("--by-size %q: %v", bySize, err)
+				}
 			}
 			if keyspace == "" {
 				return wrongInputf("name the keyspace: --keyspace NAME")
@@ -52,6 +60,7 @@ divides the range in which --of lies, or the first one.`,
 	cmd.Flags().StringVar(&key, "key", "", "a key that gets a range of its own")
 	cmd.Flags().BoolVar(&middle, "middle", false, "divide a range in two equal parts")
 	cmd.Flags().StringVar(&of, "of", "", "a point in the range that --middle divides (default: the beginning)")
+	cmd.Flags().StringVar(&bySize, "by-size", "", "divide every range that has more bytes, such as 10GB")
 	return cmd
 }
 

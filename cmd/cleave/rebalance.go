@@ -20,13 +20,14 @@ func newRebalance() *cobra.Command {
 		Use:   "rebalance",
 		Short: "Make shards even: plan moves, look at them, and start them",
 		Long: `'cleave rebalance plan' measures the shards and proposes moves; nothing happens before 'cleave rebalance
-apply ID'. A shard that does not answer neither gives nor gets anything.`,
+apply ID'. A shard that does not answer neither gives nor gets anything. 'cleave rebalance auto' lets the
+leader do it by itself, within limits.`,
 		Example: "  cleave rebalance plan\n  cleave rebalance apply 3f2a9c0d11e4b7a8 --wait",
 		Args:    cobra.ArbitraryArgs,
 		RunE:    helpOrUnknown,
 	}
 	c.flags(cmd)
-	cmd.AddCommand(newRebalancePlan(&c), newRebalanceApply(&c))
+	cmd.AddCommand(newRebalancePlan(&c), newRebalanceApply(&c), newRebalanceAuto(&c))
 	return cmd
 }
 
@@ -49,13 +50,9 @@ elsewhere.`,
 			if err := out.check(); err != nil {
 				return err
 			}
-			for _, text := range rules {
-				keyspace, rest, _ := strings.Cut(text, "=")
-				label, value, both := strings.Cut(rest, ":")
-				if !both || keyspace == "" || label == "" {
-					return wrongInputf("--rule %q: write KEYSPACE=LABEL:VALUE", text)
-				}
-				request.Rules = append(request.Rules, api.RebalanceRule{Keyspace: keyspace, Label: label, Value: value})
+			var err error
+			if request.Rules, err = parseRebalanceRules(rules); err != nil {
+				return err
 			}
 			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
 				return client.PlanRebalance(ctx, request)
@@ -74,7 +71,7 @@ elsewhere.`,
 	flags := cmd.Flags()
 	flags.StringSliceVar(&request.Keyspaces, "keyspace", nil, "only these keyspaces (default: all)")
 	flags.StringVar(&request.Algorithm, "algorithm", "", "how ranges are assigned: "+strings.Join(rebalance.Algorithms(), ", ")+" (default greedy, which moves least)")
-	flags.StringVar(&request.Measure, "measure", "", "what is to be even: bytes, rows or width (default bytes)")
+	flags.StringVar(&request.Measure, "measure", "", "what is to be even: bytes, rows, load or width (default bytes)")
 	flags.Float64Var(&request.Tolerance, "tolerance", 0, "how far a shard may be from its share (default 0.05)")
 	flags.Int64Var(&request.MaxBytes, "max-bytes", 0, "move so many bytes at most")
 	flags.IntVar(&request.MaxMoves, "max-moves", 0, "make so many moves at most")
@@ -85,6 +82,20 @@ elsewhere.`,
 	out.flags(cmd, formatTable, formatJSON)
 	complete(cmd, "algorithm", rebalance.Algorithms())
 	return cmd
+}
+
+// parseRebalanceRules reads KEYSPACE=LABEL:VALUE.
+func parseRebalanceRules(texts []string) ([]api.RebalanceRule, error) {
+	var rules []api.RebalanceRule
+	for _, text := range texts {
+		keyspace, rest, _ := strings.Cut(text, "=")
+		label, value, both := strings.Cut(rest, ":")
+		if !both || keyspace == "" || label == "" {
+			return nil, wrongInputf("--rule %q: write KEYSPACE=LABEL:VALUE", text)
+		}
+		rules = append(rules, api.RebalanceRule{Keyspace: keyspace, Label: label, Value: value})
+	}
+	return rules, nil
 }
 
 func printPlan(w io.Writer, p api.RebalancePlan) error {

@@ -54,6 +54,9 @@ Exit code 1 means that something is wrong; warnings do not count.`,
 func printStatus(w io.Writer, s api.Status) error {
 	fmt.Fprintf(w, "Cluster %s, map version %d: %s, %s, %s\n", orNone(s.Cluster), s.MapVersion, counted(len(s.Shards), "shard"), counted(s.Keyspaces, "keyspace"), counted(s.Tables, "table"))
 	fmt.Fprintf(w, "etcd at %s: %s since %s; leader: %s\n", strings.Join(s.Store.Endpoints, ", "), connectedText(s.Store), s.Store.Since.UTC().Format(time.DateTime), orNone(s.Leader))
+	if s.Automation != "" && s.Automation != "off" {
+		fmt.Fprintf(w, "Automation is %s\n", s.Automation)
+	}
 	if len(s.Routers) > 0 {
 		rows := make([][]any, len(s.Routers))
 		for i, r := range s.Routers {

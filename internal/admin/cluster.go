@@ -50,6 +50,9 @@ type Cluster interface {
 	// PlanRebalance proposes moves that make shards even, and ApplyRebalance starts those of a plan.
 	PlanRebalance(ctx context.Context, request api.PlanRebalance) (api.RebalancePlan, error)
 	ApplyRebalance(ctx context.Context, id string) (api.MoveList, error)
+	// Automation tells what the leader may do by itself, and UpdateAutomation changes that.
+	Automation(ctx context.Context) (api.Automation, error)
+	UpdateAutomation(ctx context.Context, request api.UpdateAutomation) (api.Automation, error)
 	// StartMoves asks for rows to be moved from shards to another. Moves lists moves, Move reads one, WishMove says what is to become of it, and ThrottleMove what slows it down.
 	StartMoves(ctx context.Context, request api.StartMove) (api.MoveList, error)
 	Moves(ctx context.Context) (api.MoveList, error)

@@ -458,6 +458,22 @@ func tryMoves(t *testing.T, client *api.Client) {
 	}
 	_, err = client.ApplyRebalance(ctx, "none")
 	refusedWith(t, "a plan that is not there", api.CodeNotFound, err)
+	automation := must[api.Automation](t, "automation")(client.Automation(ctx))
+	if automation.Settings.On || automation.Settings.Moves != "do" || automation.Settings.MaxBytes == 0 {
+		t.Errorf("automation is on, or has no defaults: %+v", automation)
+	}
+	hours, on := "22:00-06:00", true
+	if automation = must[api.Automation](t, "switch on")(client.UpdateAutomation(ctx, api.UpdateAutomation{On: &on, Hours: &hours})); !automation.Settings.On || automation.Settings.Hours != hours || len(automation.Events) != 1 {
+		t.Errorf("automation %+v", automation)
+	}
+	hours, on = "later", false
+	_, err = client.UpdateAutomation(ctx, api.UpdateAutomation{Hours: &hours})
+	refusedWith(t, "hours that are none", api.CodeInvalid, err)
+	_, err = client.UpdateAutomation(ctx, api.UpdateAutomation{Keyspaces: &[]string{"none"}})
+	refusedWith(t, "a keyspace that is not there", api.CodeNotFound, err)
+	_, err = client.UpdateAutomation(ctx, api.UpdateAutomation{Resume: []string{"orders"}})
+	refusedWith(t, "nothing to resume", api.CodeInvalid, err)
+	must[api.Automation](t, "switch off")(client.UpdateAutomation(ctx, api.UpdateAutomation{On: &on}))
 	_, err = client.Move(ctx, "none")
 	refusedWith(t, "a move that is not there", api.CodeNotFound, err)
 	_, err = client.WishMove(ctx, "none", "cancel")

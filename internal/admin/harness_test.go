@@ -124,6 +124,12 @@ func (f failing) PlanRebalance(context.Context, api.PlanRebalance) (api.Rebalanc
 	return api.RebalancePlan{}, f.err
 }
 
+func (f failing) Automation(context.Context) (api.Automation, error) { return api.Automation{}, f.err }
+
+func (f failing) UpdateAutomation(context.Context, api.UpdateAutomation) (api.Automation, error) {
+	return api.Automation{}, f.err
+}
+
 func (f failing) ApplyRebalance(context.Context, string) (api.MoveList, error) {
 	return api.MoveList{}, f.err
 }

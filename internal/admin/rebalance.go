@@ -29,3 +29,23 @@ func (s *Server) applyRebalance(w http.ResponseWriter, r *http.Request) error {
 	list.Moves = listOf(list.Moves)
 	return reply(w, http.StatusAccepted, list)
 }
+
+func (s *Server) getAutomation(w http.ResponseWriter, r *http.Request) error {
+	automation, err := s.config.Cluster.Automation(r.Context())
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, automation)
+}
+
+func (s *Server) updateAutomation(w http.ResponseWriter, r *http.Request) error {
+	request, err := decode[api.UpdateAutomation](r)
+	if err != nil {
+		return err
+	}
+	automation, err := s.config.Cluster.UpdateAutomation(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	return reply(w, http.StatusOK, automation)
+}

@@ -70,6 +70,8 @@ func routes() []route {
 		{http.MethodPost, "/v1/moves/{id}/wish", false, bodyLimit, (*Server).wishMove},
 		{http.MethodPost, "/v1/moves/{id}/throttle", false, bodyLimit, (*Server).throttleMove},
 		{http.MethodPost, "/v1/rebalance", false, bodyLimit, (*Server).planRebalance},
+		{http.MethodGet, "/v1/rebalance/auto", false, 0, (*Server).getAutomation},
+		{http.MethodPatch, "/v1/rebalance/auto", false, bodyLimit, (*Server).updateAutomation},
 		{http.MethodPost, "/v1/rebalance/{id}/apply", false, bodyLimit, (*Server).applyRebalance},
 		{http.MethodGet, "/v1/sagas", false, 0, (*Server).getSagas},
 		{http.MethodGet, "/v1/tables", false, 0, (*Server).getTables},

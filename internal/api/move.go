@@ -149,10 +149,13 @@ type SplitRanges struct {
 	// At are points: in a keyspace by hash 16 hexadecimal digits, in one by range the key's values.
 	At [][]string `json:"at,omitempty"`
 	// Key is one that gets a range of its own, with all that have the same hash.
+	// In a keyspace by range it must be one integer.
 	Key []string `json:"key,omitempty"`
-	// Middle divides the range in which Of lies in two equal parts.
+	// Middle divides the range in which Of lies in two equal parts: of the hashes, or of the rows in a keyspace by range.
 	Middle bool     `json:"middle,omitempty"`
 	Of     []string `json:"of,omitempty"`
+	// BySize divides every range that has more bytes than that, into parts that have fewer.
+	BySize int64 `json:"by_size,omitempty"`
 }
 
 // MergeRanges puts ranges together that follow each other and are the same shard's, between two points.

@@ -61,6 +61,8 @@ type Status struct {
 	Shards    []ShardStatus `json:"shards"`
 	Keyspaces int           `json:"keyspaces"`
 	Tables    int           `json:"tables"`
+	// Automation says in a line what the leader does by itself, empty if etcd cannot be asked.
+	Automation string `json:"automation,omitempty"`
 	// Findings are what is wrong or worth knowing.
 	Findings []Finding `json:"findings"`
 	// Version is that of the program that answered.

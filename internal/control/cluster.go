@@ -41,6 +41,8 @@ type Config struct {
 	MendInterval time.Duration
 	// CompareInterval is how long the leader lets go by from one look at the copies of a reference table to the next. Default: 10 minutes.
 	CompareInterval time.Duration
+	// AutoInterval is how long the leader lets go by from one look at what it may do by itself to the next. Default: 5 minutes.
+	AutoInterval time.Duration
 	// RouterPatience is how long declaring a table waits for the routers to hear of it. Default: 5 seconds.
 	RouterPatience time.Duration
 	// Router is the ID of this process's record, in whose name its leader takes holds over. Default: none, and holds of dead
@@ -78,6 +80,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CompareInterval == 0 {
 		c.CompareInterval = 10 * time.Minute
+	}
+	if c.AutoInterval == 0 {
+		c.AutoInterval = 5 * time.Minute
 	}
 	if c.HoldGrace == 0 {
 		c.HoldGrace = 5 * time.Second
@@ -122,6 +127,9 @@ type Cluster struct {
 	// left are tables that a dead router held: it may have been repairing their copies.
 	leftLock sync.Mutex
 	left     []topology.TableName
+	// work is what shards had done when they were measured, by their names.
+	workLock sync.Mutex
+	work     map[string]workReading
 	// mover carries out moves while this process leads.
 	mover *reshard.Mover
 }
@@ -139,7 +147,7 @@ const reportAge = time.Minute
 // New returns the operations. Nothing runs until [Cluster.Run].
 func New(config Config) *Cluster {
 	config = config.withDefaults()
-	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}}
+	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}, work: map[string]workReading{}}
 	c.mover = reshard.New(reshard.Config{Store: config.Store, Access: config.Access, Rename: plan.Renamed, Metrics: config.Moves, Logger: config.Logger})
 	c.config.FinishHold = func(ctx context.Context, hold topology.Hold) error {
 		if err := c.finishTransactions(ctx); err != nil {

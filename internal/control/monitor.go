@@ -213,6 +213,28 @@ func (m *monitor) servers(current *topology.Map) (servers string, up bool) {
 	return b.String(), up
 }
 
+// unwell says which shards do not answer, or answer slowly, and why. Those in maintenance take no part in anything.
+func (m *monitor) unwell(current *topology.Map, slow time.Duration) (reasons []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for s := range current.Shards() {
+		spec := s.Spec()
+		one := m.instances[instanceKey(spec, spec.Primary.Address)]
+		switch {
+		case s.State() == topology.Maintenance:
+		case one == nil || one.looked.IsZero():
+			reasons = append(reasons, fmt.Sprintf("shard %s has not been looked at yet", spec.Name))
+		case !one.up:
+			reasons = append(reasons, fmt.Sprintf("shard %s does not answer", spec.Name))
+		case one.health.InRecovery:
+			reasons = append(reasons, fmt.Sprintf("the server of shard %s is a replica, not a primary", spec.Name))
+		case one.latency > slow:
+			reasons = append(reasons, fmt.Sprintf("shard %s is slow: it answered after %s", spec.Name, one.latency.Round(time.Millisecond)))
+		}
+	}
+	return reasons
+}
+
 // copyFindings are what the home shard keeps of copies of reference tables, as far as the map has the tables and the shards still.
 func (m *monitor) copyFindings(current *topology.Map) []shard.CopyFinding {
 	home := current.Home()

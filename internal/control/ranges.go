@@ -3,16 +3,23 @@ package control
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/rebalance"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // SplitRanges divides ranges of a keyspace. No row moves: it is a change of the map alone.
 func (c *Cluster) SplitRanges(ctx context.Context, name string, request api.SplitRanges) (api.KeyspaceChanged, error) {
+	bySize, err := c.pointsBySize(ctx, name, request)
+	if err != nil {
+		return api.KeyspaceChanged{}, fmt.Errorf("keyspace %s: %w", name, err)
+	}
 	return c.changeRanges(ctx, name, func(k *topology.Keyspace) ([]topology.RangeSpec, error) {
-		points, err := splitPoints(k, request)
+		points, err := splitPoints(k, request, bySize)
 		if err != nil {
 			return nil, err
 		}
@@ -21,8 +28,8 @@ func (c *Cluster) SplitRanges(ctx context.Context, name string, request api.Spli
 }
 
 // splitPoints are the points that a request names in one way or another.
-func splitPoints(k *topology.Keyspace, request api.SplitRanges) ([]topology.Point, error) {
-	var points []topology.Point
+func splitPoints(k *topology.Keyspace, request api.SplitRanges, bySize []topology.Point) ([]topology.Point, error) {
+	points := slices.Clone(bySize)
 	for _, p := range request.At {
 		points = append(points, p)
 	}
@@ -33,7 +40,7 @@ func splitPoints(k *topology.Keyspace, request api.SplitRanges) ([]topology.Poin
 		}
 		points = append(points, around...)
 	}
-	if request.Middle {
+	if request.Middle && k.Strategy() != topology.ByRange {
 		middle, err := reshard.Middle(k, request.Of)
 		if err != nil {
 			return nil, err
@@ -41,9 +48,82 @@ func splitPoints(k *topology.Keyspace, request api.SplitRanges) ([]topology.Poin
 		points = append(points, middle)
 	}
 	if len(points) == 0 {
-		return nil, &InvalidError{Message: "it is not said where to split", Hint: "Name a point (--at), a key (--key), or --middle."}
+		return nil, &InvalidError{Message: "it is not said where to split", Hint: "Name a point (--at), a key (--key), --middle, or a size (--by-size)."}
 	}
 	return points, nil
+}
+
+// pointsBySize asks shards where to divide ranges, if the request is about how much they have: those above a size, or one of raw keys in the middle of its rows.
+func (c *Cluster) pointsBySize(ctx context.Context, name string, request api.SplitRanges) ([]topology.Point, error) {
+	m, err := c.Map(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k := m.Keyspace(name)
+	if k == nil {
+		return nil, &topology.NotFoundError{Kind: "keyspace", Name: name}
+	}
+	middle := request.Middle && k.Strategy() == topology.ByRange
+	if !middle && request.BySize == 0 {
+		return nil, nil
+	}
+	sizes, silent := c.measure(ctx, m)
+	for _, shard := range silent {
+		if owns(k, shard) {
+			return nil, &InvalidError{Message: fmt.Sprintf("shard %s does not answer: nobody knows how much its ranges have", shard)}
+		}
+	}
+	var points []topology.Point
+	if request.BySize != 0 {
+		if points, err = pointsAbove(m, sizes, name, request.BySize); err != nil {
+			return nil, err
+		}
+	}
+	if middle {
+		point, err := middleOfRows(k, sizes, request.Of)
+		if err != nil {
+			return nil, err
+		}
+		points = append(points, point)
+	}
+	return points, nil
+}
+
+// pointsAbove are where ranges that have more than so many bytes are to be divided.
+func pointsAbove(m *topology.Map, sizes rebalance.Sizes, name string, bytes int64) (points []topology.Point, err error) {
+	found, err := rebalance.AutoSplit(m, sizes, rebalance.Thresholds{Bytes: bytes, Keyspaces: []string{name}})
+	if err != nil {
+		return nil, &InvalidError{Message: err.Error()}
+	}
+	for _, s := range found.Splits {
+		points = append(points, s.At...)
+	}
+	if len(points) == 0 {
+		return nil, &InvalidError{Message: strings.Join(append([]string{fmt.Sprintf("no range that could be divided has more than %d bytes", bytes)}, found.Warnings...), "; ")}
+	}
+	return points, nil
+}
+
+// middleOfRows is the key in the middle of the rows of the range in which a point lies, as far as sampled keys tell.
+func middleOfRows(k *topology.Keyspace, sizes rebalance.Sizes, of topology.Point) (topology.Point, error) {
+	at, err := k.EncodeBound(of)
+	if err != nil {
+		return nil, err
+	}
+	begin := ""
+	for r := range k.Ranges() {
+		if r.Key.Lo <= at {
+			begin = r.Key.Lo
+		}
+	}
+	for _, one := range sizes {
+		for _, r := range one.Ranges {
+			if lo, err := k.EncodeBound(r.From); one.Keyspace == k.Name() && err == nil && lo == begin && len(r.SplitAt) > 0 {
+				return r.SplitAt[len(r.SplitAt)/2], nil
+			}
+		}
+	}
+	return nil, &InvalidError{Message: "the range has no rows, or all of one key: nobody knows its middle", Hint: "Name the key to split at: --at VALUE."}
 }
 
 // MergeRanges puts ranges together that follow each other and are the same shard's.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -62,27 +63,25 @@ func (c *Cluster) keepPlan(ctx context.Context, plan api.RebalancePlan) error {
 	return err
 }
 
-// tableSizesQuery tells the size of each table, partitions included, and about how many rows it has.
+// tableSizesQuery tells the size of each table, partitions included, about how many rows it has, and how much work it has done.
 const tableSizesQuery = `
-	SELECT t.name, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint
-	FROM unnest($1::text[]) AS t (name) LEFT JOIN LATERAL pg_partition_tree(to_regclass(t.name)) AS p ON true JOIN pg_class c ON c.oid = coalesce(p.relid, to_regclass(t.name)) WHERE c.relkind = 'r' GROUP BY 1`
+	SELECT t.name, coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint,
+		coalesce(sum(coalesce(s.seq_scan, 0) + coalesce(s.idx_scan, 0) + s.n_tup_ins + s.n_tup_upd + s.n_tup_del), 0)::bigint
+	FROM unnest($1::text[]) AS t (name) LEFT JOIN LATERAL pg_partition_tree(to_regclass(t.name)) AS p ON true JOIN pg_class c ON c.oid = coalesce(p.relid, to_regclass(t.name))
+		LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid WHERE c.relkind = 'r' GROUP BY 1`
 
 // measured is what a shard has of a table.
 type measured struct {
 	table string
 	rebalance.Size
+	work int64
 }
 
 // measure asks every shard how much it has of each keyspace, and returns those that did not answer.
 func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance.Sizes, silent []string) {
-	var names []string
-	for _, t := range m.Tables() {
-		if t.Kind() == topology.Sharded {
-			names = append(names, t.Name().String())
-		}
-	}
+	names := shardedTables(m)
 	var lock sync.Mutex
-	byShard := map[string][]measured{}
+	byShard, samples := map[string][]measured{}, map[string]map[string][]topology.Point{}
 	for _, look := range each(specsOf(m), func(spec topology.ShardSpec) inspected {
 		return inspected{err: c.connected(ctx, spec, func(ctx context.Context, s session) error {
 			rows, err := s.Query(ctx, tableSizesQuery, names)
@@ -90,11 +89,16 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 				return err
 			}
 			found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (one measured, err error) {
-				return one, row.Scan(&one.table, &one.Bytes, &one.Rows)
+				return one, row.Scan(&one.table, &one.Bytes, &one.Rows, &one.work)
 			})
+			if err != nil {
+				return err
+			}
+			c.load(spec.Name, found, time.Now())
+			keys, err := sampleKeys(ctx, s, m, spec.Name, found)
 			lock.Lock()
 			defer lock.Unlock()
-			byShard[spec.Name] = found
+			byShard[spec.Name], samples[spec.Name] = found, keys
 			return err
 		})}
 	}) {
@@ -104,7 +108,7 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 		}
 	}
 	withoutAir(byShard)
-	return sizesIn(m, byShard), silent
+	return sizesIn(m, byShard, samples), silent
 }
 
 // leastRows is how many rows a table must have for their size to say something.
@@ -130,7 +134,7 @@ func withoutAir(byShard map[string][]measured) {
 }
 
 // sizesIn sums up what shards have of the keyspaces in which they own something.
-func sizesIn(m *topology.Map, byShard map[string][]measured) (sizes rebalance.Sizes) {
+func sizesIn(m *topology.Map, byShard map[string][]measured, samples map[string]map[string][]topology.Point) (sizes rebalance.Sizes) {
 	for _, k := range m.Keyspaces() {
 		one := rebalance.KeyspaceSizes{Keyspace: k.Name()}
 		for _, share := range api.DescribeKeyspace(k, false).Shares {
@@ -140,16 +144,15 @@ func sizesIn(m *topology.Map, byShard map[string][]measured) (sizes rebalance.Si
 			}
 			total := rebalance.ShardSize{Shard: share.Shard}
 			for _, t := range tables {
-				name, err := topology.ParseTableName(t.table)
-				if err != nil {
-					continue
-				}
-				if declared := m.Table(name.Schema, name.Name); declared != nil && declared.Kind() == topology.Sharded && declared.Keyspace().Name() == k.Name() {
+				if keyspaceTable(m, k, t.table) != nil {
 					total.Bytes += t.Bytes
 					total.Rows += t.Rows
+					total.Load += t.Load
 				}
 			}
 			one.Shards = append(one.Shards, total)
+			ranges, pins := sampledSizes(k, share.Shard, samples[share.Shard][k.Name()], total.Size)
+			one.Ranges, one.Pins = append(one.Ranges, ranges...), append(one.Pins, pins...)
 		}
 		sizes = append(sizes, one)
 	}

@@ -83,6 +83,12 @@ func (c *Cluster) Status(ctx context.Context) (api.Status, error) {
 	if err != nil {
 		return withoutStore(status, err), nil
 	}
+	_, automation, err := c.readAutomation(ctx)
+	if err != nil {
+		return withoutStore(status, err), nil
+	}
+	status.Automation = summarise(automation.Settings)
+	status.Findings = append(status.Findings, automationFindings(automation)...)
 	names := map[string]bool{}
 	for _, r := range routers {
 		status.Routers = append(status.Routers, api.Router{

@@ -49,6 +49,8 @@ type Options struct {
 	VirtualNodes int `json:"virtual_nodes,omitempty"`
 	// Keyspaces are the ones to look at, all by default. Others count for nothing.
 	Keyspaces []string `json:"keyspaces,omitempty"`
+	// Fixed are keyspaces of which everything stays where it is, though it counts.
+	Fixed []string `json:"fixed,omitempty"`
 	// Measure is what counts, bytes by default.
 	Measure Measure `json:"measure,omitempty"`
 	// Tolerance is how far a shard may be from its share, as a part of it; DefaultTolerance by default.

@@ -213,7 +213,7 @@ func (p *planner) unitOf(keyspace, at int, pin bool) unit {
 	home := p.places[from.goes.Number()]
 	return unit{
 		keyspace: keyspace, part: at, pin: pin, span: from.span, splitAt: from.splitAt, size: from.size,
-		home: home, owner: home, wanted: -1, fixed: from.busy || p.shards[home].role == aside,
+		home: home, owner: home, wanted: -1, fixed: from.busy || p.shards[home].role == aside || slices.Contains(p.options.Fixed, p.keyspaces[keyspace].Name()),
 	}
 }
 

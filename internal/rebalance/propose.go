@@ -14,6 +14,9 @@ const DefaultSplitBytes = 10 << 30
 // mergeShare is how small ranges are that should be joined, as a part of the size from which they would be cut again: far enough below it that nothing is joined and cut in turn.
 const mergeShare = 10
 
+// narrow is how wide a range of hashes must be to be cut for its load: a key that has all of it would have its range cut again and again.
+const narrow = 1 << 44
+
 // maxParts is into how many parts one range is cut at a time.
 const maxParts = 256
 
@@ -88,6 +91,10 @@ func AutoSplit(m *topology.Map, sizes Sizes, thresholds Thresholds) (*SplitPropo
 			r := &k.ranges[i]
 			parts, why := thresholds.parts(r.size)
 			if parts < 2 || r.busy {
+				continue
+			}
+			if why == ByLoad && k.Strategy() != topology.ByRange && hashWidth(r.span) < narrow {
+				proposals.Warnings = append(proposals.Warnings, fmt.Sprintf("keyspace %s: the range from %s has much load for so narrow a range: it is one key's, and splits do not help", k.Name(), pointOf(k.Keyspace, r.span.Lo)))
 				continue
 			}
 			points := k.pointsToCut(r, parts)

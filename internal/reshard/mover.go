@@ -266,6 +266,17 @@ func (v *Mover) passWish(ctx context.Context, r *run) {
 
 // Ask stores a move for the leader to carry out.
 func Ask(ctx context.Context, s *store.Store, m *Move) error {
+	job, err := NewJob(m)
+	if err != nil {
+		return err
+	}
+	stored, err := s.AskJob(ctx, job)
+	m.revision = stored.Revision
+	return err
+}
+
+// NewJob is the job that a move begins as, with an ID if it has none yet.
+func NewJob(m *Move) (store.Job, error) {
 	if m.ID == "" {
 		m.ID = NewID()
 	}
@@ -274,13 +285,7 @@ func Ask(ctx context.Context, s *store.Store, m *Move) error {
 	if m.AskedAt.IsZero() {
 		m.AskedAt = now
 	}
-	job, err := m.job()
-	if err != nil {
-		return err
-	}
-	stored, err := s.AskJob(ctx, job)
-	m.revision = stored.Revision
-	return err
+	return m.job()
 }
 
 // Find reads a move, or fails with [store.ErrNoJob].

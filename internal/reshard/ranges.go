@@ -3,7 +3,9 @@ package reshard
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -34,7 +36,7 @@ func AroundKey(k *topology.Keyspace, key topology.Point) ([]topology.Point, erro
 		return nil, err
 	}
 	if k.Strategy() == topology.ByRange {
-		return nil, errors.New("in a keyspace by range name the keys to split at: --at VALUE, twice")
+		return aroundInteger(k, key)
 	}
 	hash := k.Hash(values...)
 	var points []topology.Point
@@ -44,6 +46,16 @@ func AroundKey(k *topology.Keyspace, key topology.Point) ([]topology.Point, erro
 		}
 	}
 	return points, nil
+}
+
+// aroundInteger are an integer and the next one. Of other keys nobody can name the next.
+func aroundInteger(k *topology.Keyspace, key topology.Point) ([]topology.Point, error) {
+	if types := k.KeyTypes(); len(types) == 1 && slices.Contains([]string{"smallint", "integer", "bigint"}, types[0].String()) {
+		if n, err := strconv.ParseInt(key[0], 10, 64); err == nil && n < math.MaxInt64 {
+			return []topology.Point{{strconv.FormatInt(n, 10)}, {strconv.FormatInt(n+1, 10)}}, nil
+		}
+	}
+	return nil, errors.New("in a keyspace by range whose key is not one integer name the keys to split at: --at VALUE, twice")
 }
 
 // Middle is the middle of the range of a keyspace by hash in which a point lies.
@@ -87,4 +99,31 @@ func Merge(k *topology.Keyspace, within Range) (merged []topology.RangeSpec, few
 		merged = append(merged, r)
 	}
 	return merged, fewer, nil
+}
+
+// JoinAt returns the ranges of a keyspace without the borders at points. Ranges on both sides of each must be the same shard's, and not moving.
+func JoinAt(k *topology.Keyspace, points []topology.Point) ([]topology.RangeSpec, error) {
+	borders := map[string]bool{}
+	for _, p := range points {
+		borders[p.String()] = true
+	}
+	var joined []topology.RangeSpec
+	for _, r := range k.Spec().Ranges {
+		if len(r.From) == 0 || !borders[r.From.String()] {
+			joined = append(joined, r)
+			continue
+		}
+		delete(borders, r.From.String())
+		before := &joined[len(joined)-1]
+		if before.Shard != r.Shard || len(before.Copies)+len(r.Copies) > 0 || before.Held || r.Held {
+			return nil, fmt.Errorf("the ranges before and after %s are not the same shard's, or are moving", r.From)
+		}
+		before.To = r.To
+	}
+	for _, p := range points {
+		if borders[p.String()] {
+			return nil, fmt.Errorf("no range begins at %s", p)
+		}
+	}
+	return joined, nil
 }

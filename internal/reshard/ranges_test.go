@@ -140,3 +140,34 @@ func TestTheMapSaysHowFarAMoveIs(t *testing.T) {
 		}
 	}
 }
+
+func TestRangesAreJoinedAtTheirBorders(t *testing.T) {
+	m := world(t)
+	k := m.Keyspace("main")
+	joined, err := JoinAt(k, []topology.Point{{"c000000000000000"}})
+	if got := describe(joined); err != nil || got != ":a 4000000000000000:b 8000000000000000:a" {
+		t.Errorf("joined: %s, %v", got, err)
+	}
+	for _, wrong := range []topology.Point{{"4000000000000000"}, {"5000000000000000"}} {
+		if _, err := JoinAt(k, []topology.Point{wrong}); err == nil {
+			t.Errorf("ranges were joined at %s", wrong)
+		}
+	}
+	numbers := topology.NewKeyspaceSpec("numbers", topology.ByRange, 0, "bigint")
+	numbers.Ranges = []topology.RangeSpec{{Shard: "a"}}
+	names := topology.NewKeyspaceSpec("names", topology.ByRange, 0, "text")
+	names.Ranges = []topology.RangeSpec{{Shard: "a"}}
+	if m, err = m.Next(topology.CreateKeyspace(numbers), topology.CreateKeyspace(names)); err != nil {
+		t.Fatal(err)
+	}
+	points, err := AroundKey(m.Keyspace("numbers"), topology.Point{"41"})
+	if got := fmt.Sprint(points); err != nil || got != "[41 42]" {
+		t.Errorf("around 41: %s, %v", got, err)
+	}
+	if points, err := AroundKey(m.Keyspace("names"), topology.Point{"41"}); err == nil {
+		t.Errorf("around a text that looks like a number: %v", points)
+	}
+	if points, err := AroundKey(m.Keyspace("numbers"), topology.Point{"9223372036854775807"}); err == nil {
+		t.Errorf("around the last number: %v", points)
+	}
+}

@@ -44,18 +44,21 @@ type keys struct {
 	jobs    string
 	wishes  string
 	waits   string
+	// automation is one document.
+	automation string
 }
 
 func keysUnder(prefix string) keys {
 	return keys{
-		head:    prefix + "map/head",
-		schema:  prefix + "schema/state",
-		pieces:  prefix + "map/piece/",
-		routers: prefix + "router/",
-		leaders: prefix + "leader/",
-		jobs:    prefix + "job/",
-		wishes:  prefix + "wish/",
-		waits:   prefix + "wait/",
+		head:       prefix + "map/head",
+		schema:     prefix + "schema/state",
+		pieces:     prefix + "map/piece/",
+		routers:    prefix + "router/",
+		leaders:    prefix + "leader/",
+		jobs:       prefix + "job/",
+		wishes:     prefix + "wish/",
+		waits:      prefix + "wait/",
+		automation: prefix + "auto",
 	}
 }
 

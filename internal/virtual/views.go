@@ -92,6 +92,25 @@ var views = map[string]view{
 		},
 		rows: moveRows,
 	},
+	"automation": {
+		columns: []session.ViewColumn{
+			column("keyspace", "text"), column("moves", "text"), column("splits", "text"), column("merges", "text"), column("hours", "text"), column("max_bytes", "int8"), column("spent_bytes", "int8"),
+			column("halted", "text"), column("halted_at", "timestamptz"), column("move", "text"), column("looked_at", "timestamptz"), column("waiting", "text[]"),
+		},
+		rows: automationRows,
+	},
+	"automation_events": {
+		columns: []session.ViewColumn{
+			column("at", "timestamptz"), column("what", "text"), column("keyspace", "text"), column("move", "text"), column("bytes", "int8"), column("why", "text"),
+		},
+		rows: automationEventRows,
+	},
+	"automation_proposals": {
+		columns: []session.ViewColumn{
+			column("what", "text"), column("keyspace", "text"), column("bytes", "int8"), column("why", "text"), column("command", "text"),
+		},
+		rows: automationProposalRows,
+	},
 	"rollouts": {
 		columns: []session.ViewColumn{
 			column("name", "text"), column("state", "text"), column("change", "text"), column("undo", "text"), column("tables", "text[]"), column("role", "text"),
