@@ -574,7 +574,6 @@ func TestLeftoversThatAreNotOurs(t *testing.T) {
 
 // TestDeclarationsSideBySide: of one table one wins and the others are told; of several tables all are declared.
 func TestDeclarationsSideBySide(t *testing.T) {
-	t.Parallel()
 	servers, endpoints := pgtest.StartN(t, 2), startEtcd(t)
 	p := startProcess(t, endpoints, nil)
 	clusterOf(t, p, servers)
