@@ -7,8 +7,12 @@ TOOLS         := $(CURDIR)/.tools
 POSTGRES      ?= $(TOOLS)/postgres
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-v2.14.0
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-# Tests are linked without tables for debuggers: some fifty binaries, each in half of the time.
-GO_TEST       := go test -ldflags=-w
+# Tests are linked without tables for debuggers: some fifty binaries, each in half of the time. They are not vetted once more: 'make check' does that.
+GO_TEST       := go test -ldflags=-w -vet=off
+# Most tests wait for servers a part of their time, so that one more package runs than there are processors.
+PACKAGES      := -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Packages that begin no goroutines, not even in their tests, need no race detector, with which computing takes several times as long. house_test.go makes sure of them.
+PURE          := ./internal/compose ./internal/facts ./internal/plan ./internal/rebalance ./internal/sqltext/... ./internal/topology ./placement ./placement/draw ./placement/hash
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
@@ -26,14 +30,13 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 	@$(MAKE) --no-print-directory build
 	@exec bin/cleave dev $(DEV_FLAGS)
 
-# Suites below test/ run the binary that users get, so the race detector would look at the clients alone; planning has no goroutines, and is tested without it. What takes longest comes first, so that nothing waits for it in the end.
+# Suites below test/ run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
 test: ## install what is missing and run every test, with the race detector
 	scripts/install.sh
 	scripts/install-clients.sh
 	scripts/install-apps.sh
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 20m ./internal/session ./internal/control $$(go list ./... | grep -v -e /test/ -e /internal/plan$$)
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) -timeout 20m ./test/differential ./test/...
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) ./internal/plan
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/session ./internal/control ./internal/shard ./cmd/cleave $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list $(PURE))")
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/cluster ./test/processes ./test/... $(PURE)
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -run TestNoAllocations ./internal/session
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
@@ -64,8 +67,8 @@ versions: ## hold the hash functions against PostgreSQL 14 to 18, and shards aga
 	  if [ $$version -ge 15 ]; then go test -count=1 ./internal/shard; fi; \
 	done
 
-check: fmt vet lint ## format, vet, lint, fast tests
-	$(GO_TEST) -short ./...
+check: fmt vet lint ## format, vet, lint, fast tests of all but the suites below test/
+	$(GO_TEST) -short $$(go list ./... | grep -v /test/)
 
 fmt: ## fail if a file is not formatted
 	@unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \

@@ -7,8 +7,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -346,4 +348,49 @@ func ruleFor(rules []importRule, f goFile) *importRule {
 
 func below(folder, parent string) bool {
 	return folder == parent || strings.HasPrefix(folder, parent+"/")
+}
+
+// TestWhatIsTestedWithoutTheRaceDetectorHasNoGoroutines: the Makefile lists these packages.
+func TestWhatIsTestedWithoutTheRaceDetectorHasNoGoroutines(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^PURE +:= (.+)$`).FindSubmatch(makefile)
+	if list == nil {
+		t.Fatal("the Makefile lists no such packages")
+	}
+	for _, pattern := range strings.Fields(string(list[1])) {
+		folder, below := strings.CutSuffix(strings.TrimPrefix(pattern, "./"), "/...")
+		checked := 0
+		for _, f := range goFiles(t) {
+			if f.folder() == folder || below && strings.HasPrefix(f.folder(), folder+"/") {
+				checked++
+				checkNoGoroutines(t, f.path)
+			}
+		}
+		if checked == 0 {
+			t.Errorf("%s has no files", pattern)
+		}
+	}
+}
+
+func checkNoGoroutines(t *testing.T, name string) {
+	t.Helper()
+	files := token.NewFileSet()
+	syntax, err := parser.ParseFile(files, name, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(syntax, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			t.Errorf("%s: a goroutine begins in a package that is tested without the race detector", files.Position(n.Pos()))
+		case *ast.SelectorExpr:
+			if slices.Contains([]string{"Go", "Parallel", "RunParallel"}, n.Sel.Name) {
+				t.Errorf("%s: %s begins goroutines in a package that is tested without the race detector", files.Position(n.Pos()), n.Sel.Name)
+			}
+		}
+		return true
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,14 +22,21 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/shardtest"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
 func TestMain(m *testing.M) {
 	comparePauses, compareShare = []time.Duration{20 * time.Millisecond, 50 * time.Millisecond}, 0
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		model.Remove()
+		os.Exit(code)
+	}))
 }
+
+// model is what the shards of most clusters begin as; some are added from nothing.
+var model = shardtest.NewModel()
 
 // process is one process of a cluster, as a test runs it.
 type process struct {
@@ -160,6 +168,7 @@ func (p *process) settled() bool {
 }
 
 func TestAClusterFromTheFirstMapOn(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	if _, err := p.AddShard(t.Context(), request("s1", servers[0])); !errors.Is(err, store.ErrNoMap) {
@@ -209,6 +218,7 @@ func TestAClusterFromTheFirstMapOn(t *testing.T) {
 }
 
 func TestShardsThatCannotBeUsedAreRefusedWithReasons(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartWith(t, localpg.Config{}, localpg.Config{Settings: map[string]string{"wal_level": "replica", "max_prepared_transactions": "0"}}, localpg.Config{})
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:1])
@@ -254,6 +264,7 @@ func TestShardsThatCannotBeUsedAreRefusedWithReasons(t *testing.T) {
 }
 
 func TestInvalidKeyspaces(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	if _, err := p.Create(t.Context()); err != nil {
@@ -292,6 +303,7 @@ func TestInvalidKeyspaces(t *testing.T) {
 }
 
 func TestChangesOfAShard(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -316,6 +328,7 @@ func TestChangesOfAShard(t *testing.T) {
 
 // TestTheMapIsRebuiltFromTheShards loses etcd with everything in it.
 func TestTheMapIsRebuiltFromTheShards(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -375,6 +388,7 @@ func asJSON(t *testing.T, value any) string {
 
 // TestAnImportedMapIsNewerThanAllBefore takes a backup, changes the map, and goes back to the backup.
 func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	endpoints := startEtcd(t)
 	p := startProcess(t, endpoints, nil)
@@ -421,6 +435,7 @@ func TestAnImportedMapIsNewerThanAllBefore(t *testing.T) {
 
 // TestAMapOlderThanAShardIsNotServed restores etcd behind everyone's back.
 func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -455,6 +470,7 @@ func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
 
 // TestAnotherProcessTakesOver has two processes; the one that leads is stopped.
 func TestAnotherProcessTakesOver(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	endpoints := startEtcd(t)
 	first := startProcess(t, endpoints, func(c *Config) { c.Candidate = "first" })
@@ -478,6 +494,7 @@ func TestAnotherProcessTakesOver(t *testing.T) {
 
 // TestAShardThatWasAwayIsToldLater crashes a shard during a change of the map.
 func TestAShardThatWasAwayIsToldLater(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -504,6 +521,7 @@ func TestAShardThatWasAwayIsToldLater(t *testing.T) {
 
 // TestAShardThatWentBackIsToldAgain puts a shard's record back to an earlier version, as a restored backup would.
 func TestAShardThatWentBackIsToldAgain(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -524,6 +542,7 @@ func TestAShardThatWentBackIsToldAgain(t *testing.T) {
 
 // TestServingGoesOnWithoutEtcd stops etcd under a process.
 func TestServingGoesOnWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	embedded, err := store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: t.TempDir(), Fast: true})
 	if err != nil {
@@ -569,6 +588,7 @@ func (p *provisioner) Retire(_ context.Context, name string) (string, error) {
 }
 
 func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartWith(t, localpg.Config{}, localpg.Config{Settings: map[string]string{"wal_level": "replica"}})
 	local := &provisioner{free: servers}
 	p := startProcess(t, startEtcd(t), func(c *Config) { c.Provisioner = local })
@@ -597,6 +617,7 @@ func TestServersOfALocalClusterComeAndGoWithTheirShards(t *testing.T) {
 }
 
 func TestManyChangesAtOnceLoseNothing(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	endpoints := startEtcd(t)
 	p := startProcess(t, endpoints, nil)
@@ -629,6 +650,7 @@ func found(err error, code string) bool {
 }
 
 func TestAMapThatSwapsServersIsRefused(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:2])
@@ -656,6 +678,7 @@ func (p *process) give(t *testing.T, keyspace, to string) {
 }
 
 func TestABackupThatLooksForDataElsewhereIsRefused(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers[:2])
@@ -719,6 +742,7 @@ func TestABackupThatLooksForDataElsewhereIsRefused(t *testing.T) {
 }
 
 func TestAnImportDoesNotUndoWhatItHasNotSeen(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -738,6 +762,7 @@ func TestAnImportDoesNotUndoWhatItHasNotSeen(t *testing.T) {
 }
 
 func TestAClusterThatLostItsMapIsNotMadeAnew(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	first := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, first, servers)
@@ -774,6 +799,7 @@ func TestAClusterThatLostItsMapIsNotMadeAnew(t *testing.T) {
 }
 
 func TestOnlyReplicasAreReplicas(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	replica := pgtest.StartReplica(t, servers[0])
 	p := startProcess(t, startEtcd(t), nil)
@@ -809,6 +835,7 @@ func TestOnlyReplicasAreReplicas(t *testing.T) {
 }
 
 func TestNothingToChangeIsNoChange(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 1)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -822,6 +849,7 @@ func TestNothingToChangeIsNoChange(t *testing.T) {
 }
 
 func TestForgottenInstancesAreLetGo(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)

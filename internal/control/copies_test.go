@@ -30,7 +30,7 @@ type kept struct {
 // newKept declares the tables, and returns when the leader has seen that the copies are equal.
 func newKept(t *testing.T, count int, changes ...func(*Config)) *kept {
 	t.Helper()
-	k := &kept{servers: pgtest.StartN(t, count), endpoints: startEtcd(t)}
+	k := &kept{servers: model.StartN(t, count), endpoints: startEtcd(t)}
 	k.process = startRouter(t, k.endpoints, "router", changes...)
 	clusterOf(t, k.process, k.servers)
 	execute(t, k.servers[0], `CREATE TABLE countries (code text PRIMARY KEY, name text, since timestamptz); INSERT INTO countries SELECT 'c' || i, 'name', '2024-01-01Z' FROM generate_series(1, 200) AS i;
@@ -122,6 +122,7 @@ func expectDifferences(t *testing.T, checked api.CopiesChecked, want ...api.Copy
 
 // TestCopiesAreCheckedByHand: what differs is told and shown by every process, until somebody has it repaired.
 func TestCopiesAreCheckedByHand(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 3)
 	other := startRouter(t, k.endpoints, "other")
 	checked := k.check(t, CopiesRequest{})
@@ -166,6 +167,7 @@ func TestCopiesAreCheckedByHand(t *testing.T) {
 
 // TestTheLeaderRepairsCopies by itself, sooner if a shard was away.
 func TestTheLeaderRepairsCopies(t *testing.T) {
+	t.Parallel()
 	var log logged
 	k := newKept(t, 2, func(c *Config) {
 		c.CompareInterval, c.Logger = 50*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
@@ -206,6 +208,7 @@ func (l *logged) String() string {
 
 // TestATableThatNobodyWrites is not read again and again, but now and then.
 func TestATableThatNobodyWrites(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 2)
 	set, err := k.openCopies(t.Context(), k.follower.Map(), nil)
 	if err != nil {
@@ -235,6 +238,7 @@ func TestATableThatNobodyWrites(t *testing.T) {
 
 // TestACopyIsComparedWhenItsShardIsBack, long before its time.
 func TestACopyIsComparedWhenItsShardIsBack(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = time.Minute })
 	k.byHand(t, 2, "UPDATE countries SET name = 'other' WHERE code = 'c7'")
 	if err := k.servers[1].Crash(); err != nil {
@@ -249,6 +253,7 @@ func TestACopyIsComparedWhenItsShardIsBack(t *testing.T) {
 
 // TestACopyThatFailedOver to a standby that lacked a write gets it again.
 func TestACopyThatFailedOver(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = time.Minute })
 	replica := pgtest.StartReplica(t, k.servers[1])
 	eventually(t, "the replica has the rows", func() bool { return one[int](t, replica, "SELECT count(*) FROM countries") == 200 })
@@ -279,6 +284,7 @@ func TestACopyThatFailedOver(t *testing.T) {
 
 // TestAHomeShardThatMayBeWrong takes nothing from its copies, unless a person says so.
 func TestAHomeShardThatMayBeWrong(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = 50 * time.Millisecond })
 	rows := func() int { return one[int](t, k.servers[1], "SELECT count(*) FROM countries WHERE code = 'x'") }
 	// The note goes with the difference, so that the leader does not find the copies equal in between.
@@ -314,6 +320,7 @@ func TestAHomeShardThatMayBeWrong(t *testing.T) {
 
 // TestCopiesInDoubt: a part that is prepared is no difference, and nothing is repaired while it is.
 func TestCopiesInDoubt(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 2)
 	k.byHand(t, 1, "INSERT INTO countries VALUES ('x')")
 	execute(t, k.servers[1], "SET cleave.router = 'by hand'; BEGIN; INSERT INTO countries VALUES ('x'); PREPARE TRANSACTION 'somebody''s'")
@@ -330,6 +337,7 @@ func TestCopiesInDoubt(t *testing.T) {
 
 // TestARepairThatIsRefused says why, and the copy stays as it was; other tables are repaired.
 func TestARepairThatIsRefused(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 2)
 	execute(t, k.servers[0], "CREATE TABLE more (id int PRIMARY KEY); INSERT INTO more VALUES (1)")
 	if _, err := k.ReferenceTables(t.Context(), tablesNamed(t, "more")); err != nil {
@@ -358,6 +366,7 @@ func TestARepairThatIsRefused(t *testing.T) {
 
 // TestCrashesOfARepair: whoever dies when, each copy is as it was or repaired, and the next one does the rest: lines P1 to P6 of DESIGN.md.
 func TestCrashesOfARepair(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 3, func(c *Config) { c.CompareInterval = time.Hour })
 	for last, step := range settleSteps {
 		t.Run(step.name, func(t *testing.T) {
@@ -395,6 +404,7 @@ func TestCrashesOfARepair(t *testing.T) {
 
 // TestAHolderWhoseConnectionsLive when the leader takes its hold over can do nothing more with them.
 func TestAHolderWhoseConnectionsLive(t *testing.T) {
+	t.Parallel()
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = time.Hour })
 	k.byHand(t, 2, "INSERT INTO countries VALUES ('x')")
 	dying := startRouter(t, k.endpoints, "dying")

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/localpg"
-	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -55,7 +54,7 @@ type crowd struct {
 
 func newCrowd(t *testing.T) *crowd {
 	t.Helper()
-	c := &crowd{servers: pgtest.StartN(t, 2), endpoints: startEtcd(t)}
+	c := &crowd{servers: model.StartN(t, 2), endpoints: startEtcd(t)}
 	c.leader = startRouter(t, c.endpoints, "leader")
 	clusterOf(t, c.leader, c.servers)
 	return c
@@ -194,11 +193,13 @@ func sharded(t *testing.T, _ *process, prefix string) *declaration {
 
 // TestCrashesOfADeclaration: whoever dies when, the tables are declared with all of their rows or are as they were.
 func TestCrashesOfADeclaration(t *testing.T) {
+	t.Parallel()
 	crashes(t, newCrowd(t), topology.Single, sharded, topology.Sharded)
 }
 
 // TestCrashesOfAReferenceTable are the same, but for the rows, which stay at home too.
 func TestCrashesOfAReferenceTable(t *testing.T) {
+	t.Parallel()
 	crashes(t, newCrowd(t), topology.Single, func(t *testing.T, _ *process, prefix string) *declaration {
 		d := &declaration{kind: topology.Reference, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}
 		d.decide = referencesAs
@@ -208,6 +209,7 @@ func TestCrashesOfAReferenceTable(t *testing.T) {
 
 // TestCrashesOnTheWayBack: the same for tables that are undistributed.
 func TestCrashesOnTheWayBack(t *testing.T) {
+	t.Parallel()
 	crashes(t, newCrowd(t), topology.Sharded, func(t *testing.T, _ *process, prefix string) *declaration {
 		d := &declaration{back: true, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}
 		d.decide = undeclaredAs

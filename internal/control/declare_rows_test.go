@@ -99,6 +99,7 @@ func expectPlaces(t testing.TB, m *topology.Map, servers []*localpg.Server, tabl
 
 // TestAnApplicationMovesIn with its rows, is used, and moves out again.
 func TestAnApplicationMovesIn(t *testing.T) {
+	t.Parallel()
 	p, servers := clusterWith(t, 3)
 	for _, server := range servers[1:] {
 		execute(t, server, "CREATE ROLE app; CREATE TABLE other (); CREATE TYPE of_others AS ENUM ('so that numbers in the catalogue differ')")

@@ -19,7 +19,8 @@ import (
 
 // TestARouterThatDoesNotStop: nothing is changed while somebody may read the table where it was.
 func TestARouterThatDoesNotStop(t *testing.T) {
-	servers := pgtest.StartN(t, 2)
+	t.Parallel()
+	servers := model.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")
 	impatient := p.beside(func(c *Config) { c.RouterPatience = 100 * time.Millisecond })
 	clusterOf(t, p, servers)
@@ -46,6 +47,7 @@ func TestARouterThatDoesNotStop(t *testing.T) {
 
 // TestWhatIsNoRouterDeclaresNothingBesideOne, because it could not keep it off the tables.
 func TestWhatIsNoRouterDeclaresNothingBesideOne(t *testing.T) {
+	t.Parallel()
 	p, servers := clusterWith(t, 1)
 	execute(t, servers[0], "CREATE TABLE a (id bigint)")
 	registration := registerRouter(t, p.store, "other")
@@ -80,6 +82,7 @@ func terminate(t *testing.T, server *localpg.Server, conn session) {
 
 // TestADeclarationThatFails undoes itself at once, whatever it had done.
 func TestADeclarationThatFails(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	p := startRouter(t, c.endpoints, "declarer")
 	for _, last := range []string{"hold the tables", "copy the rows", "note it", "prepare"} {
@@ -104,6 +107,7 @@ func TestADeclarationThatFails(t *testing.T) {
 
 // TestADeclarerThatLosesItsLock decides nothing any more, once somebody else has resolved what it prepared.
 func TestADeclarerThatLosesItsLock(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	p := startRouter(t, c.endpoints, "declarer")
 	c.fill(t, "t")
@@ -125,6 +129,7 @@ func TestADeclarerThatLosesItsLock(t *testing.T) {
 
 // TestAShardIsAwayWhenADeclarationIsResolved: the others go on, and it follows when it is back, from what it had prepared before its server crashed.
 func TestAShardIsAwayWhenADeclarationIsResolved(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	for _, last := range []string{"prepare", "publish the map"} {
 		prefix := "t" + last[:4]
@@ -174,6 +179,7 @@ func expectCheck(t *testing.T, p *process, want ...string) {
 
 // TestAPreparedTransactionThatNobodyKnows is left alone, and shown.
 func TestAPreparedTransactionThatNobodyKnows(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	gid := fmt.Sprintf("cleave_declare_%s_7_UNKNOWN", c.leader.follower.Map().Cluster())
 	execute(t, c.servers[1], fmt.Sprintf("BEGIN; CREATE TABLE x (); PREPARE TRANSACTION '%s'", gid))
@@ -187,6 +193,7 @@ func TestAPreparedTransactionThatNobodyKnows(t *testing.T) {
 
 // TestTheMapMovesOnMeanwhile: a change that has nothing to do with the tables costs nothing, another one makes it start again.
 func TestTheMapMovesOnMeanwhile(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	p := startRouter(t, c.endpoints, "declarer")
 	c.fill(t, "t")
@@ -227,6 +234,7 @@ func TestTheMapMovesOnMeanwhile(t *testing.T) {
 
 // TestRowsOfEveryKeyGoWhereTheMapSays, whatever the keyspace.
 func TestRowsOfEveryKeyGoWhereTheMapSays(t *testing.T) {
+	t.Parallel()
 	p, servers := clusterWith(t, 3)
 	execute(t, servers[0], `
 		CREATE TABLE of_bigint AS SELECT i * 4294967296 - 3 AS k FROM generate_series(-150, 150) AS i;
@@ -281,6 +289,7 @@ func keyText(kind string) string {
 
 // TestSeveralKeyColumns: all of them together say where a row goes.
 func TestSeveralKeyColumns(t *testing.T) {
+	t.Parallel()
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], "CREATE TABLE messages (channel_id bigint, bucket int, PRIMARY KEY (bucket, channel_id)); INSERT INTO messages SELECT i % 20, i / 20 FROM generate_series(0, 399) AS i")
 	shardTable(t, p, sharding(t, "messages", "channel_id,bucket"))
@@ -300,6 +309,7 @@ func TestSeveralKeyColumns(t *testing.T) {
 
 // TestValuesThatCollideOnTheWayBack: unique constraints that held on each shard alone.
 func TestValuesThatCollideOnTheWayBack(t *testing.T) {
+	t.Parallel()
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], "CREATE TABLE a (id bigint, code text UNIQUE)")
 	request := sharding(t, "a", "id")
@@ -327,6 +337,7 @@ func TestValuesThatCollideOnTheWayBack(t *testing.T) {
 
 // TestAKeyspaceThatIsBeingMoved takes no tables and gives none: the move would not know of them.
 func TestAKeyspaceThatIsBeingMoved(t *testing.T) {
+	t.Parallel()
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], "CREATE TABLE a (id bigint); CREATE TABLE b (id bigint)")
 	shardTable(t, p, sharding(t, "a", "id"))
@@ -349,6 +360,7 @@ func TestAKeyspaceThatIsBeingMoved(t *testing.T) {
 
 // TestNoRoomForPreparedTransactions is said before anything is copied.
 func TestNoRoomForPreparedTransactions(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartWith(t, localpg.Config{}, localpg.Config{Settings: map[string]string{"max_prepared_transactions": "1"}})
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
@@ -383,6 +395,7 @@ func TestWhoWaitsHearsHowFarItIs(t *testing.T) {
 
 // TestARoleThatMayNotCarryRows is told what it lacks.
 func TestARoleThatMayNotCarryRows(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	execute(t, server, "CREATE ROLE service LOGIN")
 	access := shard.Access{User: "service", Database: "postgres", SSLMode: "disable"}
@@ -406,6 +419,7 @@ func TestARoleThatMayNotCarryRows(t *testing.T) {
 
 // TestAnotherThingOfTheSameName on another shard, which a table is made of, has to be the same.
 func TestAnotherThingOfTheSameName(t *testing.T) {
+	t.Parallel()
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], `CREATE TYPE mood AS ENUM ('happy', 'sad'); CREATE FUNCTION one() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'; CREATE EXTENSION hstore;
 		CREATE TABLE a (id bigint, mood mood, n int DEFAULT one(), more hstore)`)

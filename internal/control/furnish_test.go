@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/localpg"
-	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // TestANewShardHasTheTables: empty ones, guarded, and copies of reference tables, whoever died before.
 func TestANewShardHasTheTables(t *testing.T) {
-	servers := pgtest.StartN(t, 3)
+	t.Parallel()
+	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers[:2])
 	execute(t, servers[0], `CREATE TYPE mood AS ENUM ('fine'); CREATE TABLE countries (id serial PRIMARY KEY, code text UNIQUE);
@@ -93,7 +93,8 @@ func prepareServer(t *testing.T, p *process, server *localpg.Server) {
 
 // TestASchemaChangeWhileAShardIsAdded reaches the new shard, whether it comes before the map changes or is waited for.
 func TestASchemaChangeWhileAShardIsAdded(t *testing.T) {
-	servers := pgtest.StartN(t, 3)
+	t.Parallel()
+	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers[:2])
 	execute(t, servers[0], "CREATE TABLE users (id bigint PRIMARY KEY)")

@@ -16,6 +16,7 @@ import (
 // TestHoldsOfTheDead has the lines of the schema state's crash table in package store's DESIGN.md that are the leader's, under
 // their numbers.
 func TestHoldsOfTheDead(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		run  func(*testing.T, []string)

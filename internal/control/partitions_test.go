@@ -4,13 +4,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/pgerr"
 )
 
 // TestPartitionedTables are declared with their partitions and rows, given to new shards, and brought back.
 func TestPartitionedTables(t *testing.T) {
-	servers := pgtest.StartN(t, 3)
+	t.Parallel()
+	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers[:2])
 	for _, server := range servers {

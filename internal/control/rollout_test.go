@@ -28,7 +28,7 @@ type rollouts struct {
 
 func newRollouts(t *testing.T) *rollouts {
 	t.Helper()
-	w := &rollouts{servers: pgtest.StartN(t, 3), endpoints: startEtcd(t)}
+	w := &rollouts{servers: model.StartN(t, 3), endpoints: startEtcd(t)}
 	w.process = startRouter(t, w.endpoints, "router")
 	clusterOf(t, w.process, w.servers)
 	execute(t, w.servers[0], `
@@ -128,6 +128,7 @@ const (
 )
 
 func TestAChangeGoesFromShardToShard(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	before := schemaState(t, w.process).Epoch
 	begun := w.begin(t, "note", "CREATE INDEX orders_note ON orders (note); ALTER TABLE orders ADD CONSTRAINT small CHECK (amount < 1000000)")
@@ -166,6 +167,7 @@ func TestAChangeGoesFromShardToShard(t *testing.T) {
 }
 
 func TestAChangeIsTakenBack(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	for _, change := range []string{
 		"CREATE INDEX fresh ON orders (note)", "CREATE INDEX CONCURRENTLY fresh ON orders (note)",
@@ -226,6 +228,7 @@ func (w *rollouts) expectForms(t *testing.T, change string, before []string, oth
 
 // TestWhatTakesAChangeBackIsSaid where it does not follow from the change.
 func TestWhatTakesAChangeBackIsSaid(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	before := w.forms(t)
 	begin := func(change string, undo *string) error {
@@ -272,6 +275,7 @@ func TestWhatTakesAChangeBackIsSaid(t *testing.T) {
 
 // TestAdjustmentsGoFromShardToShard: those that are taken back by what is said.
 func TestAdjustmentsGoFromShardToShard(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	for _, c := range []struct{ change, undo string }{
 		{"ALTER TABLE orders ALTER note SET STATISTICS 500", "ALTER TABLE orders ALTER note SET STATISTICS -1"},
@@ -305,6 +309,7 @@ func TestAdjustmentsGoFromShardToShard(t *testing.T) {
 
 // TestWhatCannotBegin is found out before a shard is touched.
 func TestWhatCannotBegin(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	execute(t, w.servers[0], "CREATE ROLE somebody")
 	for change, code := range map[string]string{
@@ -346,6 +351,7 @@ func TestWhatCannotBegin(t *testing.T) {
 
 // TestNothingElseChangesTheTables while a roll-out is open, and shards do not come.
 func TestNothingElseChangesTheTables(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	w.begin(t, "change", "CREATE INDEX i ON orders (note)")
 	w.next(t, "change", "")
@@ -376,6 +382,7 @@ func TestNothingElseChangesTheTables(t *testing.T) {
 
 // TestATableThatIsBeingDeclaredIsNotRolledOut, nor one that is held.
 func TestATableThatIsBeingDeclaredIsNotRolledOut(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	if _, err := w.store.Hold(t.Context(), topology.Hold{ID: "x", Holder: "router", Tables: []topology.TableName{named(t, "orders")}}); err != nil {
 		t.Fatal(err)
@@ -396,6 +403,7 @@ func TestATableThatIsBeingDeclaredIsNotRolledOut(t *testing.T) {
 
 // TestARowThatBreaksACheckStopsTheRollout on its shard, and nothing is left there.
 func TestARowThatBreaksACheckStopsTheRollout(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	key := one[int](t, w.servers[1], "SELECT min(user_id) FROM orders")
 	w.begin(t, "change", fmt.Sprintf("CREATE INDEX i ON orders (note); ALTER TABLE orders ADD CONSTRAINT c CHECK (user_id <> %d)", key))
@@ -411,6 +419,7 @@ func TestARowThatBreaksACheckStopsTheRollout(t *testing.T) {
 
 // TestAnIndexOfSomebodyElse that has the name is neither taken for the roll-out's nor dropped with it.
 func TestAnIndexOfSomebodyElse(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	for _, change := range []string{"CREATE INDEX fresh ON orders (note)", "CREATE INDEX CONCURRENTLY fresh ON orders (note)"} {
 		execute(t, w.servers[1], "CREATE INDEX fresh ON orders (amount)")
@@ -471,6 +480,7 @@ func (w *rollouts) crash(t *testing.T, step func(context.Context, RolloutStep) (
 
 // TestCrashesOfARollout has the cases of DESIGN.md. After each somebody else goes on, in both directions.
 func TestCrashesOfARollout(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	before := w.forms(t)
@@ -566,6 +576,7 @@ func (w *rollouts) cutOff(t *testing.T, begun string) {
 
 // TestCrashesOnTheWayBackOfARollout are those of taking it back: from then on it goes nowhere else.
 func TestCrashesOnTheWayBackOfARollout(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	before := w.forms(t)
@@ -601,6 +612,7 @@ func TestCrashesOnTheWayBackOfARollout(t *testing.T) {
 
 // TestTwoGoOnAtOnce: one applies it, the other finds it applied, or is told that somebody is at work (R11).
 func TestTwoGoOnAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	w.begin(t, "change", "CREATE INDEX fresh ON orders (note)")
@@ -657,6 +669,7 @@ func TestTwoGoOnAtOnce(t *testing.T) {
 
 // TestWhoWakesUpLateAppliesNothing (R12).
 func TestWhoWakesUpLateAppliesNothing(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")
 	for _, change := range []string{"CREATE INDEX fresh ON orders (note)", "CREATE INDEX CONCURRENTLY fresh ON orders (note)"} {
@@ -674,6 +687,7 @@ func TestWhoWakesUpLateAppliesNothing(t *testing.T) {
 
 // TestAShardIsAwayInARollout (R13).
 func TestAShardIsAwayInARollout(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	w.begin(t, "change", "CREATE INDEX fresh ON orders (note)")
 	w.next(t, "change", "")
@@ -702,6 +716,7 @@ func TestAShardIsAwayInARollout(t *testing.T) {
 
 // TestAShardThatIsRemovedLeavesTheRollout: its part goes with it.
 func TestAShardThatIsRemovedLeavesTheRollout(t *testing.T) {
+	t.Parallel()
 	w := newRollouts(t)
 	fresh := pgtest.StartN(t, 1)[0]
 	add(t, w.process, "s4", fresh) // owns nothing

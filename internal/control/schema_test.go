@@ -9,6 +9,7 @@ import (
 
 // TestSchemaDiffSaysWhichShardItCouldNotAsk: the others are compared all the same.
 func TestSchemaDiffSaysWhichShardItCouldNotAsk(t *testing.T) {
+	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)

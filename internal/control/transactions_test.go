@@ -58,6 +58,7 @@ func TestTransactionFindings(t *testing.T) {
 
 // TestWhoseIsPrepared: a status speaks of the same transactions as their list, and of others as such.
 func TestWhoseIsPrepared(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t)
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, []*localpg.Server{server})

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/localpg"
-	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/pgerr"
 )
 
@@ -14,7 +13,8 @@ const describedViews = `SELECT coalesce(string_agg(format('%s %s %s %s %s', c.oi
 
 // TestViewsGoWhereTheirTablesAre: to shards that get the tables, in whatever order, and away again with them.
 func TestViewsGoWhereTheirTablesAre(t *testing.T) {
-	servers := pgtest.StartN(t, 3)
+	t.Parallel()
+	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers[:2])
 	for _, s := range servers {
@@ -66,7 +66,8 @@ func TestViewsGoWhereTheirTablesAre(t *testing.T) {
 
 // TestViewsOfPartitionsAndSequences: those of partitions go with their table; one of a sequence stays, and is in nobody's way.
 func TestViewsOfPartitionsAndSequences(t *testing.T) {
-	servers := pgtest.StartN(t, 2)
+	t.Parallel()
+	servers := model.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers)
 	execute(t, servers[0], `CREATE TABLE users (id bigint PRIMARY KEY); CREATE SEQUENCE numbers; CREATE VIEW counted AS SELECT u.id, n.last_value FROM users u, numbers n;
@@ -80,7 +81,8 @@ func TestViewsOfPartitionsAndSequences(t *testing.T) {
 
 // TestPartitionsWithTriggersSwitchedOff are not carried over, or their rows would differ from shard to shard.
 func TestPartitionsWithTriggersSwitchedOff(t *testing.T) {
-	servers := pgtest.StartN(t, 2)
+	t.Parallel()
+	servers := model.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers)
 	execute(t, servers[0], `CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS 'BEGIN NEW.day := NEW.day + 1; RETURN NEW; END';

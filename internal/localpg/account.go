@@ -138,6 +138,14 @@ func (a account) give(path string) error {
 	return os.Lchown(path, a.uid, a.gid)
 }
 
+// giveOpen does so with a file that is open.
+func (a account) giveOpen(file *os.File) error {
+	if !a.foreign {
+		return nil
+	}
+	return file.Chown(a.uid, a.gid)
+}
+
 // attributes start a process as the account, in a process group of its own: Ctrl-C in a terminal reaches every process
 // of a group, and when servers stop is for their owner to say.
 func (a account) attributes() *syscall.SysProcAttr {

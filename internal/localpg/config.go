@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Config says how a server is made and run. What concerns the making (User, Superuser, PasswordFile, Locale, Template)
+// Config says how a server is made and run. What concerns the making (User, Superuser, PasswordFile, Locale, Template, Model)
 // has no effect on a folder that already holds data, except that the password is needed to connect.
 type Config struct {
 	// Dir is the server's folder. It is made if it is missing. No default.
@@ -43,6 +43,9 @@ type Config struct {
 	// Template makes new data by copying those of an earlier initdb from a cache, for servers that live for a test. Data
 	// that are meant to last get an initdb of their own, as does every server with a password. Default: false.
 	Template bool
+	// Model is the folder of a server of the same superuser that was stopped in order: new data are a copy of what it has,
+	// as those of another server. It is for servers that live for a test, as the template is. Default: none.
+	Model string
 	// StartTimeout is how long a server may take until it accepts connections, recovery after a crash included.
 	// Default: 2 minutes.
 	StartTimeout time.Duration

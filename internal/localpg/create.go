@@ -195,10 +195,14 @@ func (s *Server) syncFolder(dir string) error {
 
 // initialise is the maker of a new primary's data.
 func initialise(ctx context.Context, s *Server, data string) error {
-	if s.config.Template && s.password == "" {
+	switch {
+	case s.config.Model != "":
+		return s.copyStopped(filepath.Join(s.config.Model, dataName), data)
+	case s.config.Template && s.password == "":
 		return s.copyTemplate(ctx, data)
+	default:
+		return s.initdb(ctx, data)
 	}
-	return s.initdb(ctx, data)
 }
 
 // initdb makes data in the default locale of the system's choice if the caller named none.
@@ -220,6 +224,10 @@ func (s *Server) initdbIn(ctx context.Context, data, locale string) error {
 	}
 	if s.config.Fast {
 		arguments = append(arguments, "--no-sync")
+	}
+	if s.config.Template {
+		// Half of what there is to copy would be the rest of a segment of the usual size.
+		arguments = append(arguments, "--wal-segsize="+templateSegment)
 	}
 	method := "trust"
 	if s.password != "" {

@@ -98,7 +98,11 @@ func replaceNumber(path string, place int64, old, identifier uint64) error {
 	if _, err := file.ReadAt(number[:], place); err != nil {
 		return err
 	}
-	if found := binary.NativeEndian.Uint64(number[:]); found != old {
+	switch found := binary.NativeEndian.Uint64(number[:]); found {
+	case old:
+	case 0: // a segment that was made ahead of its use
+		return nil
+	default:
 		return fmt.Errorf("%s has the identifier %d where %d was expected", path, found, old)
 	}
 	binary.NativeEndian.PutUint64(number[:], identifier)

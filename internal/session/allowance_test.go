@@ -42,6 +42,7 @@ const sorted = "SELECT count(*), count(DISTINCT note), string_agg(substr(note, 1
 
 // TestLittleMemory: what does not fit into the memory of all statements goes into files, with the same answers, and nothing is left behind.
 func TestLittleMemory(t *testing.T) {
+	t.Parallel()
 	w, conn := stocked(t, Rows{PullMemory: 1 << 20, Memory: 256 << 10, Arrays: 1 << 20}, 2000)
 	w.nothingHeld(t)
 	for _, sql := range []string{
@@ -73,6 +74,7 @@ func TestLittleMemory(t *testing.T) {
 
 // TestRowsThatAreKept: cursors and portals hold what they have until they are closed, or their session ends.
 func TestRowsThatAreKept(t *testing.T) {
+	t.Parallel()
 	w, conn := stocked(t, Rows{PullMemory: 64 << 10}, 500)
 	conn.query("BEGIN")
 	conn.query("DECLARE c CURSOR FOR SELECT * FROM orders")

@@ -10,6 +10,7 @@ import (
 // TestNoPartOfAStatementSeesWhatAnotherWrites: all of them see what was there before it, whatever the table that is written is read by. What the router cannot
 // have that way it refuses.
 func TestNoPartOfAStatementSeesWhatAnotherWrites(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		setUp: []string{
 			"CREATE TABLE lines (id bigint, n int, PRIMARY KEY (id, n)) PARTITION BY HASH (n)", "CREATE TABLE lines_0 PARTITION OF lines FOR VALUES WITH (MODULUS 2, REMAINDER 0)",

@@ -146,6 +146,7 @@ func wantRefusal(t testing.TB, err error, code string) {
 
 // TestAuthentication: who gets in, and as whom.
 func TestAuthentication(t *testing.T) {
+	t.Parallel()
 	certs := newCertificates(t)
 	w := newAuthWorld(t, certs)
 	secure := &tls.Config{RootCAs: certs.authority, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
@@ -209,6 +210,7 @@ func TestAuthentication(t *testing.T) {
 
 // TestCertificate: a client that shows its name needs no password.
 func TestCertificate(t *testing.T) {
+	t.Parallel()
 	certs := newCertificates(t)
 	rules := must[auth.Rules](t)(auth.ParseRules([]auth.RuleSpec{{Connection: "tls", Method: "cert"}}))
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE ROLE alice LOGIN"}, config: Config{
@@ -237,6 +239,7 @@ func TestCertificate(t *testing.T) {
 
 // TestStartup: what comes before the login.
 func TestStartup(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	answer := func(t *testing.T, c *rawClient, want string) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 
 // TestAShardIsDown: whatever needs a shard that is down fails with an error of a connection that names it, and the session goes on.
 func TestAShardIsDown(t *testing.T) {
+	t.Parallel()
 	w, conn := timedWorld(t)
 	list := fmt.Sprintf("(%d, %d)", w.key(t, 1, 0), w.key(t, 2, 0))
 	statements := maps.Clone(stuckStatements)

@@ -10,6 +10,7 @@ import (
 // TestPreparingTiesNoTransaction: many clients prepare a statement first and tell the key afterwards. A transaction goes where the
 // key is, whatever was prepared in it before.
 func TestPreparingTiesNoTransaction(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	const insert, find = "INSERT INTO orders VALUES ($1, 'x')", "SELECT note FROM orders WHERE id = $1"
 	prepare := func(name, sql string) step { return sent(parse(name, sql), describeStatement(name), sync1) }
@@ -42,6 +43,7 @@ func TestPreparingTiesNoTransaction(t *testing.T) {
 
 // TestPreparingWithoutAShard: a transaction in which nothing could be prepared has failed, as it would on a server.
 func TestPreparingWithoutAShard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.query("BEGIN")

@@ -28,6 +28,7 @@ func (slowVirtual) Call(_ context.Context, call Call) (*string, *pgerr.Error) {
 
 // TestACallSaysHowFarItIs before it has ended, in both protocols.
 func TestACallSaysHowFarItIs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, config: Config{Virtual: slowVirtual{}}})
 	var heard []string
 	config := must[*pgx.ConnConfig](t)(pgx.ParseConfig("postgres://postgres@" + w.address + "/postgres?sslmode=disable"))

@@ -31,6 +31,7 @@ func (v *lastingVirtual) Call(ctx context.Context, call Call) (*string, *pgerr.E
 
 // TestAFunctionOfTheRouterIsCancelled: it is told, and what it says in the end counts: it may have come too far to be cancelled.
 func TestAFunctionOfTheRouterIsCancelled(t *testing.T) {
+	t.Parallel()
 	lasting := &lastingVirtual{begun: make(chan struct{})}
 	w := newWorld(t, worldConfig{noPlain: true, config: Config{Virtual: lasting}})
 	c := dialRaw(t, w.address, nil)

@@ -77,6 +77,7 @@ func binaryRow(t *testing.T, client *pgx.Conn, sql string) [][]byte {
 // TestNumbersInValuesAreTheHomeShards: an array in binary format names the type of its elements as the catalogue that clients see does,
 // whichever shard it comes from.
 func TestNumbersInValuesAreTheHomeShards(t *testing.T) {
+	t.Parallel()
 	w, client := newCarriedWorld(t)
 	here, there := w.key(t, 1, 0), w.key(t, 2, 0)
 	same := func(what string, a, b [][]byte) {
@@ -123,6 +124,7 @@ func TestNumbersInValuesAreTheHomeShards(t *testing.T) {
 
 // TestLongRowsAreLookedInto: what has to be looked into may be longer than what is read at a time, and come in parts.
 func TestLongRowsAreLookedInto(t *testing.T) {
+	t.Parallel()
 	w, client := newCarriedWorld(t)
 	long := "array_fill('sad'::mood, ARRAY[%d])"
 	for _, size := range []int{2000, 20_000} {
@@ -140,6 +142,7 @@ func TestLongRowsAreLookedInto(t *testing.T) {
 
 // TestNumbersInParametersAreTheShards: what a client sends is what it was told, and every shard takes it.
 func TestNumbersInParametersAreTheShards(t *testing.T) {
+	t.Parallel()
 	w, client := newCarriedWorld(t)
 	columns := carriedColumns()
 	values := binaryRow(t, client, fmt.Sprintf("SELECT "+quotedColumns()+" FROM orders WHERE id = %d", w.key(t, 1, 0)))
@@ -203,6 +206,7 @@ func binaryTexts(t *testing.T, client *pgx.Conn, id int64) string {
 
 // TestDriversDecodeUsersTypes: pgx asks the catalogue for a type once, and reads and writes all values by that.
 func TestDriversDecodeUsersTypes(t *testing.T) {
+	t.Parallel()
 	w, client := newCarriedWorld(t)
 	for _, name := range []string{"mood", "_mood", "pair", "_pair"} {
 		loaded, err := client.LoadType(t.Context(), name)
@@ -228,6 +232,7 @@ func TestDriversDecodeUsersTypes(t *testing.T) {
 
 // TestCursorsInBinaryFormat are read by FETCH, which says by itself of which types its rows are.
 func TestCursorsInBinaryFormat(t *testing.T) {
+	t.Parallel()
 	w, _ := newCarriedWorld(t)
 	var fetched [2]string
 	for number := 1; number <= 2; number++ {
@@ -246,6 +251,7 @@ func TestCursorsInBinaryFormat(t *testing.T) {
 
 // TestNumbersInCopiedRowsAreExchanged in both directions: what COPY in binary format gives, it takes.
 func TestNumbersInCopiedRowsAreExchanged(t *testing.T) {
+	t.Parallel()
 	w, client := newCarriedWorld(t)
 	here, there := w.key(t, 1, 0), w.key(t, 2, 0)
 	want := binaryTexts(t, client, here)

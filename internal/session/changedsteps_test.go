@@ -7,6 +7,7 @@ import (
 
 // TestColumnsOfStepsStay: a client that was told the columns of a prepared statement in steps is not given others.
 func TestColumnsOfStepsStay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true})
 	conn, other := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	conn.ask(parse("s", "SELECT * FROM orders ORDER BY note"), describeStatement("s"), sync1)

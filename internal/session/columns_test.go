@@ -8,6 +8,7 @@ import (
 // TestColumnsAreThoseThatWereTold: a client that was told the columns of a prepared statement never gets rows of others without being
 // told, whichever backend runs it.
 func TestColumnsAreThoseThatWereTold(t *testing.T) {
+	t.Parallel()
 	const changed = "ERROR 0A000 cached plan must not change result type"
 	portal := describePortal("")
 	for name, c := range map[string]struct {

@@ -17,6 +17,7 @@ import (
 
 // TestConsistentReadsAnswerAsBefore: with snapshots opened on all shards at once, a transaction does what it would do without.
 func TestConsistentReadsAnswerAsBefore(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	a, b, c := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
 	read := func(id string) string { return "SELECT * FROM orders WHERE id = " + id }
@@ -59,6 +60,7 @@ func TestConsistentReadsAnswerAsBefore(t *testing.T) {
 }
 
 func TestSettingConsistentReads(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := dialRaw(t, w.address, nil)
 	shows := func(want string) {
@@ -121,6 +123,7 @@ func TestSettingConsistentReads(t *testing.T) {
 
 // TestHalfOfATransactionIsNotShown: it is decided on one shard and prepared on another, and stays so because somebody died.
 func TestHalfOfATransactionIsNotShown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := w.key(t, 1, 0), w.key(t, 2, 0)
 	client := w.client(t)

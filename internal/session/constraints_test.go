@@ -9,6 +9,7 @@ import (
 
 // TestConstraintsOfAllShards: SET CONSTRAINTS is said to all shards of a transaction, to those that it has and those that it gets.
 func TestConstraintsOfAllShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		shards: 3, setUp: []string{"CREATE TABLE late (id bigint NOT NULL, n int, UNIQUE (id, n) DEFERRABLE)"},
 		tables: []topology.TableSpec{{Name: "public.late", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}},
@@ -54,6 +55,7 @@ func TestConstraintsOfAllShards(t *testing.T) {
 // TestConstraintsByTheirNames: wherever the tables of a constraint are, and whether the transaction is there already, is on its way there or never
 // comes, it is as on one server.
 func TestConstraintsByTheirNames(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		shards: 3, setUp: []string{
 			"CREATE TABLE late (id bigint NOT NULL, n int, CONSTRAINT one UNIQUE (id, n) DEFERRABLE)", "CREATE TABLE homely (n int, k int UNIQUE, m int, CONSTRAINT two UNIQUE (n) DEFERRABLE, CONSTRAINT shared FOREIGN KEY (m) REFERENCES homely (k) DEFERRABLE)",

@@ -8,6 +8,7 @@ import (
 
 // TestCopiesOfQueriesOverSeveralShards: in all formats and with all options, as one server writes them.
 func TestCopiesOfQueriesOverSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := cursorWorld(t)
 	const ordered = "COPY (SELECT id, note, id / 4.0 AS quarter, nullif(note, 'note 3') AS some FROM orders ORDER BY id) TO STDOUT"
 	const few = "COPY (SELECT 'x' AS x, 7 FROM orders WHERE id IN (1, 2, 3, 4, 5)) TO STDOUT"
@@ -33,6 +34,7 @@ func TestCopiesOfQueriesOverSeveralShards(t *testing.T) {
 
 // TestManyCopiedRowsOfAQuery: more than stay in memory.
 func TestManyCopiedRowsOfAQuery(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := w.client(t)
 	for part := range 6 {
@@ -56,6 +58,7 @@ func TestManyCopiedRowsOfAQuery(t *testing.T) {
 
 // TestNumbersInCopiesOfQueriesAreTheHomeShards, whether each shard copies or the home shard does.
 func TestNumbersInCopiesOfQueriesAreTheHomeShards(t *testing.T) {
+	t.Parallel()
 	w, client := newCarriedWorld(t)
 	copied := func(sql string) string {
 		t.Helper()

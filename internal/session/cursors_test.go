@@ -27,6 +27,7 @@ func cursorWorld(t *testing.T) *world {
 
 // TestCursorsOverSeveralShards: all ways to go, and what is said of them.
 func TestCursorsOverSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := cursorWorld(t)
 	const declare = "DECLARE c SCROLL CURSOR FOR SELECT id, note FROM orders ORDER BY id"
 	for name, queries := range map[string][]string{
@@ -94,6 +95,7 @@ func TestCursorsOverSeveralShards(t *testing.T) {
 
 // TestCursorsOverSeveralShardsByTheProtocol: a cursor is a portal, whoever made it.
 func TestCursorsOverSeveralShardsByTheProtocol(t *testing.T) {
+	t.Parallel()
 	w := cursorWorld(t)
 	const declare = "DECLARE c SCROLL CURSOR FOR SELECT id, note, id / 2.0 FROM orders ORDER BY id"
 	ext := func(sql string, values ...string) step { return sent(pipeline(unnamed(sql, values...), sync1)...) }
@@ -138,6 +140,7 @@ func TestCursorsOverSeveralShardsByTheProtocol(t *testing.T) {
 
 // TestCursorsKeepTypesOfUsers: of types whose numbers differ from shard to shard clients see the home shard's, in both formats.
 func TestCursorsKeepTypesOfUsers(t *testing.T) {
+	t.Parallel()
 	w, _ := newCarriedWorld(t)
 	all := "SELECT " + quotedColumns() + ", ROW(how, 1)::text FROM orders ORDER BY id"
 	c := dialRaw(t, w.address, nil)
@@ -165,6 +168,7 @@ func TestCursorsKeepTypesOfUsers(t *testing.T) {
 
 // TestCursorsAreFetchedUnderOtherSettings: what the session keeps as text it does not give where it would have to be another one.
 func TestCursorsAreFetchedUnderOtherSettings(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE TYPE times AS (at timestamptz)"}})
 	c := dialRaw(t, w.address, nil)
 	for _, sql := range []string{"DECLARE c CURSOR WITH HOLD FOR SELECT ROW(now())::times FROM orders ORDER BY id", "DECLARE d CURSOR WITH HOLD FOR SELECT note FROM orders ORDER BY id", "SET timezone = 'Asia/Tokyo'"} {
@@ -187,6 +191,7 @@ func TestCursorsAreFetchedUnderOtherSettings(t *testing.T) {
 
 // TestNobodyWritesAtTheRowOfACursorOverSeveralShards.
 func TestNobodyWritesAtTheRowOfACursorOverSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := cursorWorld(t)
 	c := dialRaw(t, w.address, nil)
 	for _, sql := range []string{"UPDATE undeclared SET a = 1 WHERE CURRENT OF c", "DELETE FROM orders WHERE CURRENT OF c"} {
@@ -207,6 +212,7 @@ func TestNobodyWritesAtTheRowOfACursorOverSeveralShards(t *testing.T) {
 
 // TestCursorsOfManyRows: more than stay in memory, forward and back, in both formats, as one server gives them.
 func TestCursorsOfManyRows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	insert := "INSERT INTO orders SELECT i, repeat('x', i %% 3000) FROM generate_series(1, 6000) i WHERE %s"
 	execute(t, connectTo(t, w.plain.Addr()), fmt.Sprintf(insert, "true"))
@@ -226,6 +232,7 @@ func TestCursorsOfManyRows(t *testing.T) {
 
 // TestDriversFetchFromCursors: what drivers do, who ask for binary format.
 func TestDriversFetchFromCursors(t *testing.T) {
+	t.Parallel()
 	w := cursorWorld(t)
 	tx := must[pgx.Tx](t)(w.client(t).Begin(t.Context()))
 	if _, err := tx.Exec(t.Context(), "DECLARE c CURSOR FOR SELECT id, note, id * 1.5, now() FROM orders WHERE id > $1 ORDER BY id DESC", 15); err != nil {
@@ -260,6 +267,7 @@ func TestDriversFetchFromCursors(t *testing.T) {
 
 // TestCursorsReadConsistently: one that is declared outside of a transaction reads as a query would.
 func TestCursorsReadConsistently(t *testing.T) {
+	t.Parallel()
 	w := cursorWorld(t)
 	c := dialRaw(t, w.address, nil)
 	c.query("SET cleave.consistent_reads = on")

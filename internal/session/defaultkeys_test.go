@@ -10,6 +10,7 @@ import (
 
 // TestKeysLeftToConstants: a key whose default is a constant may be left out, and goes where the same value would go.
 func TestKeysLeftToConstants(t *testing.T) {
+	t.Parallel()
 	config := numbersConfig(3)
 	config.setUp = append(config.setUp, "CREATE TABLE desks (note text, region varchar(8) DEFAULT 'it''s x', place integer DEFAULT -7, PRIMARY KEY (region, place, note))",
 		"CREATE TABLE badges (id uuid PRIMARY KEY DEFAULT '11111111-2222-3333-4444-555555555555', note text)",

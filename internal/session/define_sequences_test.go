@@ -8,6 +8,7 @@ import (
 
 // TestSequencesOfDeclaredTables: who may use a declared table's sequence is the same on every shard, and what it counts is not changed on one.
 func TestSequencesOfDeclaredTables(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		noPlain: true,
 		setUp:   []string{"CREATE TABLE parcels (id bigserial, k bigint PRIMARY KEY)", "CREATE ROLE reader"},

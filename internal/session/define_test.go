@@ -129,6 +129,7 @@ func asRows(texts []string) []string {
 
 // TestPasswordsAreTheSameEverywhere: a client proves itself once, and with that logs in to every shard.
 func TestPasswordsAreTheSameEverywhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := w.client(t)
 	for i, sql := range []string{
@@ -148,6 +149,7 @@ func TestPasswordsAreTheSameEverywhere(t *testing.T) {
 
 // TestAnIndexIsCompletedLater: a CREATE INDEX CONCURRENTLY that failed on one shard goes on where it stopped.
 func TestAnIndexIsCompletedLater(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
 	client := dialRaw(t, w.address, nil)
 	const create = "CREATE INDEX CONCURRENTLY by_note ON orders (note)"
@@ -180,6 +182,7 @@ func TestAnIndexIsCompletedLater(t *testing.T) {
 
 // TestAnIndexIsNotTakenForAnother: what only has the name of an index that is to be made is none that was left half-done.
 func TestAnIndexIsNotTakenForAnother(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := dialRaw(t, w.address, nil)
 	for _, there := range []string{"CREATE INDEX by_note ON orders (id)", "CREATE INDEX by_note ON undeclared (b)", "CREATE UNIQUE INDEX by_note ON orders (lower(note)) WHERE id > 5"} {
@@ -206,6 +209,7 @@ func TestAnIndexIsNotTakenForAnother(t *testing.T) {
 
 // TestADroppedTableKeepsItsName: the shard map knows a table until the transaction that drops it is committed.
 func TestADroppedTableKeepsItsName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := dialRaw(t, w.address, nil)
 	for _, sql := range []string{"CREATE TABLE orders (a int)", "CREATE VIEW public.orders AS SELECT 1", "ALTER TABLE undeclared RENAME TO orders"} {
@@ -233,6 +237,7 @@ func TestADroppedTableKeepsItsName(t *testing.T) {
 
 // TestADroppedTableIsGone: the transaction that has dropped a table finds it no more, though the shard map has it until the commit.
 func TestADroppedTableIsGone(t *testing.T) {
+	t.Parallel()
 	statements := []string{
 		"SELECT * FROM orders", "SELECT * FROM orders WHERE id = 1", "SELECT * FROM public.orders WHERE id IN (1, 2, 3)", "SELECT count(*) FROM orders", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')",
 		"UPDATE orders SET note = 'x' WHERE id = 1", "DELETE FROM orders", "SELECT * FROM late JOIN orders USING (id)", "SELECT * FROM late WHERE id IN (SELECT id FROM orders)",
@@ -285,6 +290,7 @@ func (m *mapForgets) Dropped(_ context.Context, tables []topology.TableName) *pg
 
 // TestADroppedTableLeavesTheMap with the commit, also where one shard has all of it.
 func TestADroppedTableLeavesTheMap(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 2} {
 		for begin, how := range map[string]func(...string) []step{"BEGIN": texts, "BEGIN ISOLATION LEVEL REPEATABLE READ": extendedSteps} {
 			definitions := &mapForgets{t: t}
@@ -303,6 +309,7 @@ func TestADroppedTableLeavesTheMap(t *testing.T) {
 
 // TestActivityOfAllShards: everybody sees of it what PostgreSQL lets them see.
 func TestActivityOfAllShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := w.client(t)
 	for number := 1; number <= 2; number++ {

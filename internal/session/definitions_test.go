@@ -10,6 +10,7 @@ const countsOrders = "() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM or
 
 // TestDefinitionsCountFromTheirStatementOn: what a transaction has defined decides what its next statements mean.
 func TestDefinitionsCountFromTheirStatementOn(t *testing.T) {
+	t.Parallel()
 	atHome := func(number int) []string {
 		if number > 1 {
 			return nil
@@ -63,6 +64,7 @@ func TestDefinitionsCountFromTheirStatementOn(t *testing.T) {
 
 // TestDefinitionsCountWithTheirCommit: nobody keeps a plan that was made before.
 func TestDefinitionsCountWithTheirCommit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	a.query("BEGIN")
@@ -78,6 +80,7 @@ func TestDefinitionsCountWithTheirCommit(t *testing.T) {
 
 // TestMigrationsRun in a transaction or in one text, as tools send them.
 func TestMigrationsRun(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	w.sameAsPlain(t, texts(
 		"BEGIN", "CREATE TABLE versions (version int PRIMARY KEY)", "INSERT INTO versions VALUES (1)", "ALTER TABLE versions ADD COLUMN at int DEFAULT 7",

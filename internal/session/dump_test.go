@@ -12,6 +12,7 @@ import (
 
 // TestADumpOfNumbersRestores: sequences of sharded tables go on after the greatest number of all shards.
 func TestADumpOfNumbersRestores(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"pg_dump", "psql"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("there is no " + program)
@@ -77,6 +78,7 @@ func (w *world) restore(t *testing.T, dump string) *pgx.Conn {
 
 // TestADumpRestores: pg_dump through the router gives every row once and nothing of the router's own, so that it can be restored anywhere.
 func TestADumpRestores(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"pg_dump", "psql"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip("there is no " + program)

@@ -13,6 +13,7 @@ import (
 
 // TestEffectsOfWhatRan: what a statement leaves behind is noted when it has run, however it was run, and nobody else sees it.
 func TestEffectsOfWhatRan(t *testing.T) {
+	t.Parallel()
 	const path = "SELECT set_config('search_path', 'pg_catalog', false)"
 	const lock = "SELECT pg_advisory_lock(777)"
 	for name, c := range map[string]struct {
@@ -46,6 +47,7 @@ func TestEffectsOfWhatRan(t *testing.T) {
 
 // TestPipelinesMeanWhatRanBefore: a statement in a pipeline is planned with what the statements before it have set.
 func TestPipelinesMeanWhatRanBefore(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: []string{"CREATE SCHEMA other", "CREATE TABLE other.orders (id bigint, note text)", "INSERT INTO other.orders VALUES (1, 'other')"}})
 	pathThen := func(set, then string) step { return sent(pipeline(unnamed(set), unnamed(then), sync1)...) }
 	w.sameAsPlain(t, pathThen("SET search_path = other", "SELECT note FROM orders"))
@@ -69,6 +71,7 @@ func TestPipelinesMeanWhatRanBefore(t *testing.T) {
 
 // TestWhoOneIs: roles are the same on every backend, whatever was said in which order.
 func TestWhoOneIs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: []string{"CREATE ROLE r_a", "CREATE ROLE r_b"}})
 	who := "SELECT current_user, session_user"
 	w.sameAsPlain(t, texts("SET ROLE r_a", "RESET ALL", who, "RESET ROLE", who)...)
@@ -90,6 +93,7 @@ func TestWhoOneIs(t *testing.T) {
 
 // TestTablesDeclaredMeanwhile: a transaction that began with an older map neither answers with it nor leaves its plans to others.
 func TestTablesDeclaredMeanwhile(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE TABLE later (id bigint PRIMARY KEY)"}})
 	old, other := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	old.query("BEGIN")
@@ -115,6 +119,7 @@ func TestTablesDeclaredMeanwhile(t *testing.T) {
 
 // TestSharedStatementsHaveNobodysConstants: PostgreSQL reads a date in a text when it is prepared, under the settings of that moment.
 func TestSharedStatementsHaveNobodysConstants(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1})
 	const text = "SELECT ('2024-01-01 00:00'::timestamptz at time zone 'UTC')::text"
 	named := []pgproto3.FrontendMessage{parse("n", text), bind("", "n"), run(""), sync1}
@@ -135,6 +140,7 @@ func TestSharedStatementsHaveNobodysConstants(t *testing.T) {
 // TestWhatTheRouterCannotReadUndoes: a statement that PostgreSQL reads and the router's grammar does not is refused, and what
 // was done before it is undone, as after any error.
 func TestWhatTheRouterCannotReadUndoes(t *testing.T) {
+	t.Parallel()
 	const unread = "SELECT 'a' --comment\n'b'" // one string for the server
 	w := newWorld(t, worldConfig{noPlain: true})
 	count := func() string {
@@ -161,6 +167,7 @@ func TestWhatTheRouterCannotReadUndoes(t *testing.T) {
 
 // TestBackToTheBeginningInATransaction: RESET and SET … TO DEFAULT know what the session began with, and LOCAL ones end.
 func TestBackToTheBeginningInATransaction(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	show := "SELECT current_setting('TimeZone'), current_setting('search_path')"
 	for _, begin := range [][]string{{"BEGIN"}, {"BEGIN", "SELECT 1 FROM undeclared"}} { // with no backend yet, and with one
@@ -173,6 +180,7 @@ func TestBackToTheBeginningInATransaction(t *testing.T) {
 
 // TestChangesOfTheClusterAreInNoBlock: an error behind them would not undo them.
 func TestChangesOfTheClusterAreInNoBlock(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	text := "BEGIN; SELECT cleave.shard_table('undeclared', 'a'); COMMIT"
 	if said := strings.Join(dialRaw(t, w.address, nil).query(text), "\n"); !strings.Contains(said, "25001") {

@@ -9,6 +9,7 @@ import (
 // TestParsingWhatAnotherShardHas: a statement is parsed and described where its tables are, whether or not there is a transaction, and whatever other shards
 // have of that name.
 func TestParsingWhatAnotherShardHas(t *testing.T) {
+	t.Parallel()
 	far, other := "CREATE TABLE far (a int, b text)", "CREATE TABLE other (a int, b text)"
 	w := newWorld(t, worldConfig{
 		shards: 3, setUp: []string{far, other, "CREATE TABLE homely (a int, b text)", "CREATE SEQUENCE numbers"},

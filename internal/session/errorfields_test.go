@@ -13,6 +13,7 @@ import (
 
 // TestErrorsSayWhatTheyAreAbout: programs read the names of columns and constraints from an error's fields, whoever has made it.
 func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		setUp: []string{
 			`CREATE SCHEMA "Od""d"`, `CREATE TABLE "Od""d"."It's" ("a ""key""" bigint NOT NULL, n int, CONSTRAINT once UNIQUE ("a ""key""", n) DEFERRABLE)`,

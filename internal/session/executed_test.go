@@ -8,6 +8,7 @@ import (
 
 // TestExecuteOverSeveralShards: what PREPARE made in SQL is divided as the statement itself is.
 func TestExecuteOverSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: []string{"CREATE TYPE mood AS ENUM ('fine', 'sad')", "ALTER TABLE orders ADD how mood, ADD amount numeric(6,2), ADD sure boolean"}})
 	var keys []int64
 	for n := range 3 {
@@ -35,6 +36,7 @@ func TestExecuteOverSeveralShards(t *testing.T) {
 
 // TestPreparedTimesAreNotCopied: every shard would read such a literal at another moment.
 func TestPreparedTimesAreNotCopied(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"ALTER TABLE countries ADD since timestamptz"}})
 	c := dialRaw(t, w.address, nil)
 	c.query("PREPARE p AS INSERT INTO countries (code, since) VALUES ('NZ', 'now')")
@@ -49,6 +51,7 @@ func TestPreparedTimesAreNotCopied(t *testing.T) {
 
 // TestExecuteInSteps: arguments of all kinds of a statement that no shard answers alone, and what is wrong with them.
 func TestExecuteInSteps(t *testing.T) {
+	t.Parallel()
 	w := cursorWorld(t)
 	ext := func(sql string) step { return sent(pipeline(unnamed(sql), sync1)...) }
 	binary := bind("", "")

@@ -8,6 +8,7 @@ import (
 
 // TestExplainShowsTheRoute: where a statement goes and why, and then what the shards say themselves.
 func TestExplainShowsTheRoute(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	a, b := w.key(t, 1, 0), w.key(t, 2, 0)
 	client := dialRaw(t, w.address, nil)

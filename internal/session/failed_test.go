@@ -20,6 +20,7 @@ func extendedSteps(statements ...string) []step {
 
 // TestAFailedTransactionTakesNothing: whichever shard the next statement is for, and however it is sent.
 func TestAFailedTransactionTakesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)
 	a, b, c := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
@@ -72,6 +73,7 @@ func TestAFailedTransactionTakesNothing(t *testing.T) {
 
 // TestErrorsBehindSeveralShardsInAPipeline: all that came before the same Sync is undone, whoever finds the error and wherever it stands.
 func TestErrorsBehindSeveralShardsInAPipeline(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)
 	a, b, c := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
@@ -154,6 +156,7 @@ func TestErrorsBehindSeveralShardsInAPipeline(t *testing.T) {
 
 // TestBlocksBehindSeveralShardsInAPipeline: what begins or ends a transaction finds one that nobody has begun.
 func TestBlocksBehindSeveralShardsInAPipeline(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)
 	a, b, c := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
@@ -193,6 +196,7 @@ func TestBlocksBehindSeveralShardsInAPipeline(t *testing.T) {
 
 // TestReadOnlyAfterWriting: shards could not note what they commit.
 func TestReadOnlyAfterWriting(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
 	client := dialRaw(t, w.address, nil)
@@ -209,6 +213,7 @@ func TestReadOnlyAfterWriting(t *testing.T) {
 
 // TestParseBehindSeveralShards: a table of the home shard's is found there, wherever the transaction is.
 func TestParseBehindSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, setUp: []string{"CREATE SEQUENCE numbers"}})
 	for i := range 2 {
 		execute(t, w.onShard(t, i+2), "DROP TABLE undeclared")
@@ -233,6 +238,7 @@ func TestParseBehindSeveralShards(t *testing.T) {
 
 // TestAFailedTransactionKeepsNobodyWaiting: on no shard, though only one has found the error, or the router itself.
 func TestAFailedTransactionKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)
 	a, b, c := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))

@@ -51,6 +51,7 @@ func terminate(t testing.TB, admin *pgx.Conn) {
 
 // TestReplica: a server that is not promoted yet is no shard, and becomes one.
 func TestReplica(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 2})
 	conn := w.client(t)
 	replica := pgtest.StartReplica(t, w.shards[0])
@@ -82,6 +83,7 @@ func TestReplica(t *testing.T) {
 
 // TestCrash: a shard that goes down fails what runs there, and sessions go on when it is back.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 2})
 	key := w.key(t, 2, 0)
 	keyed := fmt.Sprintf("SELECT pg_sleep(100) FROM orders WHERE id = %d", key)
@@ -138,6 +140,7 @@ func TestCrash(t *testing.T) {
 
 // TestCrashInCopy: the rows that a client still sends go nowhere, and it can go on.
 func TestCrashInCopy(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	row := &pgproto3.CopyData{Data: []byte("1\tx\n")}
@@ -170,6 +173,7 @@ func TestCrashInCopy(t *testing.T) {
 
 // TestTerminatedBackends: somebody ends the router's connections.
 func TestTerminatedBackends(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	admin := w.onShard(t, 1)
 	t.Run("idle", func(t *testing.T) {
@@ -257,6 +261,7 @@ func TestTerminatedBackends(t *testing.T) {
 
 // TestPoolLimit: who finds no backend is told so after a while, and finds one when there is one.
 func TestPoolLimit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: pool.Config{QueueTimeout: 200 * time.Millisecond}})
 	w.pools.SetLimit(1, 1)
 	a, b := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
@@ -295,6 +300,7 @@ func (w *world) cancel(t testing.TB, pid uint32, secret []byte) {
 
 // TestCancel: a statement that runs, one that waits for a backend, and nobody else's.
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: pool.Config{QueueTimeout: time.Minute}})
 	admin := w.onShard(t, 1)
 	t.Run("running", func(t *testing.T) {
@@ -356,6 +362,7 @@ func TestCancel(t *testing.T) {
 
 // TestClientsThatLeave: whatever a client was in the middle of is undone, and its backend is free again.
 func TestClientsThatLeave(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	admin := w.onShard(t, 1)
 	for name, begin := range map[string]func(*rawClient){
@@ -401,6 +408,7 @@ func TestClientsThatLeave(t *testing.T) {
 
 // TestBadMessages: whatever a client sends, it alone bears the consequences.
 func TestBadMessages(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, config: Config{MaxMessage: 1 << 20, StartupTimeout: 500 * time.Millisecond}})
 	healthy := dialRaw(t, w.address, nil)
 	ends := func(t *testing.T, c *rawClient) []string {
@@ -462,6 +470,7 @@ func TestBadMessages(t *testing.T) {
 
 // TestManyClientsThatLeave: clients come, and go in the middle of anything.
 func TestManyClientsThatLeave(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: pool.Config{PerShard: 20}})
 	texts := []string{
 		"SELECT pg_sleep(0.005)", "SELECT repeat('x', 1000) FROM generate_series(1, 2000)", "BEGIN; INSERT INTO undeclared VALUES (1, 'x')", "SELECT 1/0", "COPY undeclared FROM STDIN",
@@ -519,6 +528,7 @@ func (w *world) visit(random *rand.Rand, texts []string) {
 
 // TestDrain: the router stops; idle clients are told, transactions may end, nobody new is let in.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, config: Config{StartupTimeout: time.Hour}})
 	idle, inside, busy, listening := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil), dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	silent := newRaw(t, w.address) // has not even said who it is
@@ -562,6 +572,7 @@ func TestDrain(t *testing.T) {
 
 // TestDrainTimeout: a transaction that does not end is ended.
 func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, config: Config{DrainTimeout: 100 * time.Millisecond}})
 	inside, busy := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	inside.query("BEGIN; INSERT INTO undeclared VALUES (1, 'x')")
@@ -583,6 +594,7 @@ func TestDrainTimeout(t *testing.T) {
 
 // TestTooManyClients: one more than allowed is told so.
 func TestTooManyClients(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, config: Config{MaxClients: 2}})
 	a, b := w.client(t), w.client(t)
 	_, err := w.tryClient(t)

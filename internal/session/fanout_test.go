@@ -7,6 +7,7 @@ import (
 
 // TestFanout: a team can forbid statements that go to shards which no key of theirs names, or have a warning of each.
 func TestFanout(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true})
 	conn := dialRaw(t, w.address, nil)
 	scattered := []string{

@@ -42,6 +42,7 @@ func loudRows(messages, rowsEach int) []pgproto3.FrontendMessage {
 
 // TestCopyIsHeardWhileItIsSent: a server that says much about the rows does not wait for the router, which waits for the server.
 func TestCopyIsHeardWhileItIsSent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1, unsharded: true, setUp: loud})
 	for name, c := range map[string]struct{ messages, rowsEach int }{"long messages": {4, 10_000}, "short messages": {20_000, 2}} {
 		t.Run(name, func(t *testing.T) {
@@ -77,6 +78,7 @@ func TestCopyIsHeardWhileItIsSent(t *testing.T) {
 
 // TestCopyOfAClientThatDoesNotListen: once it is gone, its backend is free again.
 func TestCopyOfAClientThatDoesNotListen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1, unsharded: true, setUp: loud})
 	admin := w.onShard(t, 1)
 	client := dialRaw(t, w.address, nil)
@@ -99,6 +101,7 @@ func TestCopyOfAClientThatDoesNotListen(t *testing.T) {
 
 // TestCopyThatFailsOnTheWay: what was sent after the row that is wrong does not get in the way of what the client sends next.
 func TestCopyThatFailsOnTheWay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: loud})
 	wrong := &pgproto3.CopyData{Data: []byte("1\tx\twrong\n" + strings.Repeat(strings.Repeat("y", 999)+"\n", 8_000))}
 	copying := flushed(1, &pgproto3.Query{String: "COPY undeclared FROM STDIN"})
@@ -110,6 +113,7 @@ func TestCopyThatFailsOnTheWay(t *testing.T) {
 
 // TestCopyDataAlongWithExecute: a client need not wait until it is asked for its rows.
 func TestCopyDataAlongWithExecute(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	row := &pgproto3.CopyData{Data: []byte("1\tx\n")}
 	done := &pgproto3.CopyDone{}
@@ -136,6 +140,7 @@ func TestCopyDataAlongWithExecute(t *testing.T) {
 
 // TestStatementsInsteadOfCopyData end the session, as with PostgreSQL.
 func TestStatementsInsteadOfCopyData(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1})
 	for name, next := range map[string]pgproto3.FrontendMessage{"Query": &pgproto3.Query{String: "SELECT 1"}, "Parse": parse("", "SELECT 1")} {
 		t.Run(name, func(t *testing.T) {
@@ -155,6 +160,7 @@ func TestStatementsInsteadOfCopyData(t *testing.T) {
 
 // TestCancelWhenFull: a request to cancel is heard however many clients there are, and nothing else is.
 func TestCancelWhenFull(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1, config: Config{MaxClients: 1}})
 	busy := dialRaw(t, w.address, nil)
 	busy.send(&pgproto3.Query{String: "SELECT pg_sleep(107)"})
@@ -285,6 +291,7 @@ func (p *proxy) say(t *testing.T, message pgproto3.BackendMessage) {
 
 // TestSlowCancel: while a server does not take note, nobody else waits for it, and the backend is not given to others.
 func TestSlowCancel(t *testing.T) {
+	t.Parallel()
 	w, p := behindProxy(t, worldConfig{noPlain: true, shards: 1, pools: pool.Config{QueueTimeout: time.Minute, ConnectTimeout: time.Minute}})
 	admin := w.onShard(t, 1)
 	cancel := func(c *rawClient) (done chan struct{}) {
@@ -333,6 +340,7 @@ func TestSlowCancel(t *testing.T) {
 
 // TestUnaskedParameters: what a listening client is told unasked is not forgotten, so it hears when that is so no more.
 func TestUnaskedParameters(t *testing.T) {
+	t.Parallel()
 	w, p := behindProxy(t, worldConfig{noPlain: true, shards: 1})
 	c := dialRaw(t, w.address, nil)
 	c.query("LISTEN news")
@@ -369,6 +377,7 @@ func (v faultyVirtual) View(ctx context.Context, name string, columnsOnly bool) 
 
 // TestPanic: a fault ends the session that meets it, and nothing else.
 func TestPanic(t *testing.T) {
+	t.Parallel()
 	var fault atomic.Pointer[func()]
 	var atDoor atomic.Bool
 	w := newWorld(t, worldConfig{noPlain: true, config: Config{Virtual: faultyVirtual{fault: &fault}, Ready: func() error {
@@ -448,6 +457,7 @@ func TestPanic(t *testing.T) {
 
 // TestRolesAtStart: a client that asks for a role when it connects is in it, and comes back to it, as with PostgreSQL.
 func TestRolesAtStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: []string{"CREATE ROLE r_a", "CREATE ROLE r_b", "CREATE ROLE r_c", "GRANT r_c TO r_a"}})
 	const who = "SELECT current_user, session_user, current_setting('is_superuser'), current_setting('role')"
 	for _, options := range []string{"-c role=r_a", "-c session_authorization=r_a", "-c session_authorization=r_b -c role=r_a", "--session-authorization=r_a"} {
@@ -475,6 +485,7 @@ func TestRolesAtStart(t *testing.T) {
 
 // TestRolesAtStartOnAShard: a transaction that a shard has begun either comes back to the role as PostgreSQL does, or is refused.
 func TestRolesAtStartOnAShard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1, setUp: []string{"CREATE ROLE r_a"}})
 	for _, reset := range []string{"SET SESSION AUTHORIZATION DEFAULT", "RESET SESSION AUTHORIZATION"} {
 		c := dialRaw(t, w.address, map[string]string{"options": "-c role=r_a"})
@@ -495,6 +506,7 @@ func TestRolesAtStartOnAShard(t *testing.T) {
 
 // TestPoolModeAtStart: who asks for transaction mode keeps no backend, whatever the default is.
 func TestPoolModeAtStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1, config: Config{Mode: SessionMode}})
 	c := dialRaw(t, w.address, map[string]string{"options": "-c cleave.pool_mode=transaction"})
 	w.settled(t)
@@ -513,6 +525,7 @@ func TestPoolModeAtStart(t *testing.T) {
 
 // TestLongNames: a name that is too long is for everybody what PostgreSQL makes of it.
 func TestLongNames(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]string{
 		"short": "short", strings.Repeat("a", 63): strings.Repeat("a", 63), strings.Repeat("a", 64): strings.Repeat("a", 63),
 		strings.Repeat("a", 62) + "é": strings.Repeat("a", 62), strings.Repeat("a", 61) + "éb": strings.Repeat("a", 61) + "é", strings.Repeat("\xbf", 70): "",

@@ -12,6 +12,7 @@ import (
 // TestFullPools: statements over several shards, in however many steps, go on where shards have fewer backends than there are clients: none holds what another
 // waits for, and waits for what that one holds.
 func TestFullPools(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true, pools: pool.Config{PerShard: 2}})
 	setup := dialRaw(t, w.address, nil)
 	for _, sql := range []string{
@@ -53,6 +54,7 @@ func TestFullPools(t *testing.T) {
 
 // TestNewTypesAreKnownWhereAPoolIsFull: a shard's own number of a type that was made since the numbers were learnt reaches no client, also if nobody else can be asked.
 func TestNewTypesAreKnownWhereAPoolIsFull(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true, pools: pool.Config{PerShard: 1}})
 	other := w.onShard(t, 2)
 	for i := range 20 {

@@ -7,6 +7,7 @@ import (
 
 // TestRoutingHints: a client's own word decides where a query runs, if it is a comment or a setting; what stands in a literal is none.
 func TestRoutingHints(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
 	client := dialRaw(t, w.address, nil)

@@ -51,6 +51,7 @@ func (h *schemaHeld) hasApplied(epoch uint64) bool {
 
 // TestATransactionGoesOnWithWhatItHasUsed: it is waited for, and waits for nobody who waits for it. Others wait.
 func TestATransactionGoesOnWithWhatItHasUsed(t *testing.T) {
+	t.Parallel()
 	held := &schemaHeld{}
 	w := newWorld(t, worldConfig{noPlain: true, config: held.config()})
 	statement := func(key int64) string { return fmt.Sprintf("UPDATE orders SET note = 'x' WHERE id = %d", key) }
@@ -99,6 +100,7 @@ func saidToPipeline(c *rawClient, sql string) string {
 
 // TestAHoldMeetsAPipeline: a unit that has been planned in part goes on, and one that failed or ended keeps nobody waiting.
 func TestAHoldMeetsAPipeline(t *testing.T) {
+	t.Parallel()
 	held := &schemaHeld{}
 	w := newWorld(t, worldConfig{noPlain: true, config: held.config()})
 	c := dialRaw(t, w.address, nil)
@@ -127,6 +129,7 @@ func (w *world) uses(name string) bool {
 
 // TestADefinitionGivesUp: somebody past the routers has the table locked, so that a definition would keep all others waiting.
 func TestADefinitionGivesUp(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	c, past := dialRaw(t, w.address, nil), w.onShard(t, 2)
 	execute(t, past, "BEGIN")
@@ -160,6 +163,7 @@ func TestADefinitionGivesUp(t *testing.T) {
 
 // TestWhoWaitedGoesByTheNewMap: a statement that had to wait until its table was declared is routed anew, EXECUTE too.
 func TestWhoWaitedGoesByTheNewMap(t *testing.T) {
+	t.Parallel()
 	held := &schemaHeld{}
 	w := newWorld(t, worldConfig{noPlain: true, config: held.config(), setUp: []string{"CREATE TABLE later (id bigint PRIMARY KEY)", "INSERT INTO later VALUES (1)"}})
 	for name, sql := range map[string]string{"a query": "SELECT id FROM later WHERE id = 1", "EXECUTE": "EXECUTE one (1)"} {

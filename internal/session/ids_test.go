@@ -75,6 +75,7 @@ func insertParcel(t *testing.T, conn *pgx.Conn, user int64) int64 {
 
 // TestRoutingByID: a row is found by its id alone, on the shard of its key.
 func TestRoutingByID(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
 	for number := 1; number <= 3; number++ {
@@ -123,6 +124,7 @@ func TestRoutingByID(t *testing.T) {
 
 // TestIDsThatTellNothing are below the floor: such rows are looked for everywhere, or the statement is refused.
 func TestIDsThatTellNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
 	for number := 1; number <= 3; number++ {
@@ -168,6 +170,7 @@ func (w *world) findsOne(t *testing.T, sql string, any ...bool) {
 
 // TestMadeKeys: rows without a key are stored where the shard makes one that belongs there.
 func TestMadeKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
 	for range 12 {
@@ -208,6 +211,7 @@ func TestMadeKeys(t *testing.T) {
 
 // TestMadeKeysStayInTheTransaction: a shard that takes part already makes the key.
 func TestMadeKeysStayInTheTransaction(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
 	for number := 1; number <= 3; number++ {
@@ -226,6 +230,7 @@ func TestMadeKeysStayInTheTransaction(t *testing.T) {
 
 // TestMadeKeysInACopy are made by all shards.
 func TestMadeKeysInACopy(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
 	const rows = 20 * maxStretch
@@ -266,6 +271,7 @@ func (w *world) count(t *testing.T, conn *pgx.Conn, sql string) int {
 
 // TestIDsWaitForTheirOwner: while the owner of an id's slot is about to change, a statement waits for the next map, as one with a key does.
 func TestIDsWaitForTheirOwner(t *testing.T) {
+	t.Parallel()
 	config := numbersConfig(2)
 	changed := make(chan struct{})
 	config.config = Config{HoldTimeout: patience, MapChanged: func() <-chan struct{} { return changed }}
@@ -306,6 +312,7 @@ func TestIDsWaitForTheirOwner(t *testing.T) {
 
 // TestIDsOfPinnedKeys: a pinned key is elsewhere than its slot, and is found there.
 func TestIDsOfPinnedKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	pinned := w.key(t, 1, 0)
 	m := must[*topology.Map](t)(w.m.Next(topology.SetPins("main", topology.PinSpec{Key: topology.Point{text(pinned)}, Shard: "s2"})))
@@ -327,6 +334,7 @@ func TestIDsOfPinnedKeys(t *testing.T) {
 
 // TestDrawnKeys: the router draws keys that are random UUIDs by default, so that they belong where the rows go.
 func TestDrawnKeys(t *testing.T) {
+	t.Parallel()
 	config := numbersConfig(3)
 	config.setUp = append(config.setUp, "CREATE TABLE tokens (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), note text)")
 	config.keyspaces = map[string]string{"uuid": "uuid"}
@@ -368,6 +376,7 @@ func TestDrawnKeys(t *testing.T) {
 
 // TestNumbersAskedForInTheStatementThatMakesThem: currval and lastval are of what the statement itself was given.
 func TestNumbersAskedForInTheStatementThatMakesThem(t *testing.T) {
+	t.Parallel()
 	config := numbersConfig(3)
 	config.setUp = append(config.setUp, "CREATE SEQUENCE free")
 	w := newWorld(t, config)

@@ -15,6 +15,7 @@ var lateSQL = []string{
 
 // TestTagsComeAfterTheCommit, as in PostgreSQL: a client that has seen the last tag of a simple query knows that all of it is stored.
 func TestTagsComeAfterTheCommit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: lateSQL})
 	for number := 1; number <= 2; number++ { // the shard on which the commit fails
 		late, fine := w.key(t, number, 0), w.key(t, 3-number, 0)

@@ -65,6 +65,7 @@ func (w *world) nothingPrepared(t *testing.T) {
 
 // TestTransactionsOnSeveralShards: what a transaction does is one, wherever its statements go.
 func TestTransactionsOnSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	a, b, c := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 2, 1))
 	insert := func(id, note string) string { return fmt.Sprintf("INSERT INTO orders VALUES (%s, '%s')", id, note) }
@@ -128,6 +129,7 @@ func TestTransactionsOnSeveralShards(t *testing.T) {
 
 // TestSavepointsOfOneName: whichever shards the changes between them are on, the name means the last one that is still there.
 func TestSavepointsOfOneName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for _, between := range []string{
 		"SAVEPOINT a; 1; SAVEPOINT a; 2; ROLLBACK TO a; RELEASE a; 3; ROLLBACK TO a",
@@ -158,6 +160,7 @@ func TestSavepointsOfOneName(t *testing.T) {
 
 // TestSerializableStaysOnOneShard: each shard alone would be serializable, and both together would not.
 func TestSerializableStaysOnOneShard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
 	for name, begin := range map[string][]string{
@@ -178,6 +181,7 @@ func TestSerializableStaysOnOneShard(t *testing.T) {
 
 // TestTransactionThatLosesAShard: what the other shards did is undone.
 func TestTransactionThatLosesAShard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	a, b := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
 	end := func(shard int) {
@@ -208,6 +212,7 @@ func TestTransactionThatLosesAShard(t *testing.T) {
 
 // TestDefinitionThatLosesAShard: where another shard has refused the definition, a savepoint does not bring back what the lost one had done before it.
 func TestDefinitionThatLosesAShard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
 	first, second, third := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
 	execute(t, w.onShard(t, 2), "INSERT INTO orders VALUES ("+second+", 'bad')")
@@ -241,6 +246,7 @@ func TestDefinitionThatLosesAShard(t *testing.T) {
 
 // TestCommitThatFails: a deferred check on one shard undoes all of them.
 func TestCommitThatFails(t *testing.T) {
+	t.Parallel()
 	for name, deferred := range map[string]int{"where it is prepared": 2, "where it is committed": 1} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, worldConfig{noPlain: true})

@@ -10,6 +10,7 @@ import (
 
 // TestLimitsOverSeveralShards: any rows will do, but not more than asked for, and the tag counts what the client has got.
 func TestLimitsOverSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for _, address := range []string{w.address, w.plain.Addr()} {
 		c := dialRaw(t, address, nil)
@@ -52,6 +53,7 @@ func TestLimitsOverSeveralShards(t *testing.T) {
 // TestLimitsThatLeaveOutNothing: LIMIT ALL, LIMIT NULL and OFFSET 0 are as if they were not there, and any other OFFSET leaves out rows of all
 // shards together, whoever has planned the statement before.
 func TestLimitsThatLeaveOutNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for _, address := range []string{w.address, w.plain.Addr()} {
 		c := dialRaw(t, address, nil)

@@ -12,6 +12,7 @@ import (
 
 // TestCopyToSeveralShards: every row of a COPY goes where it belongs, and the client hears what one PostgreSQL would say.
 func TestCopyToSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	rows := func(format string, from, to int) string {
 		var b strings.Builder
@@ -67,6 +68,7 @@ func TestCopyToSeveralShards(t *testing.T) {
 
 // TestCopyInBinary: keys are found in PostgreSQL's own format too, and what comes back in it can be loaded again.
 func TestCopyInBinary(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	plain, client := connectTo(t, w.plain.Addr()), w.client(t)
 	var all [][]any
@@ -93,6 +95,7 @@ func TestCopyInBinary(t *testing.T) {
 
 // TestCopyThatAShardHears: notices of triggers come through while rows are sent, and a client that goes away leaves nothing.
 func TestCopyOfManyNotices(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, setUp: []string{
 		"CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE NOTICE '%', repeat('x', 3000); RETURN NEW; END $$",
 		"CREATE TRIGGER shout BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION shout()",

@@ -13,6 +13,7 @@ import (
 // TestCopyRefusedAtOnce: a server may ask for data and refuse all of it in the same breath. The client hears what one PostgreSQL would say, and
 // can go on.
 func TestCopyRefusedAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, setUp: []string{
 		"CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE EXCEPTION 'never'; END $$",
 		"CREATE TRIGGER never BEFORE INSERT ON countries EXECUTE FUNCTION never()",
@@ -43,6 +44,7 @@ func TestCopyRefusedAtOnce(t *testing.T) {
 
 // TestCopyRefusedByOneShard: the others are told to give up, and nothing is stored.
 func TestCopyRefusedByOneShard(t *testing.T) {
+	t.Parallel()
 	for number := range 3 {
 		w := newWorld(t, worldConfig{shards: 3, noPlain: true, onShards: func(n int) []string {
 			if n != number+1 {
@@ -69,6 +71,7 @@ func TestCopyRefusedByOneShard(t *testing.T) {
 
 // TestCopyCancelled: a request to cancel ends a COPY that goes to several shards, whether it waits for the client or for a lock.
 func TestCopyCancelled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true})
 	first, rest := &pgproto3.CopyData{Data: []byte("1\tx\n2\ty\n3\tz\n4\ta\n")}, &pgproto3.CopyData{Data: []byte("5\tx\n6\ty\n7\tz\n8\ta\n")}
 	for _, table := range []string{"orders", "countries"} {
@@ -117,6 +120,7 @@ func TestCopyCancelled(t *testing.T) {
 
 // TestCopyLosesABackend: the client is told what has happened, not what that led to.
 func TestCopyLosesABackend(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true})
 	for number := range 3 {
 		c := dialRaw(t, w.address, nil)
@@ -138,6 +142,7 @@ func TestCopyLosesABackend(t *testing.T) {
 
 // TestCopyInAnotherEncoding: a key is what the shards store, not what stands in the data.
 func TestCopyInAnotherEncoding(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		shards: 3, setUp: []string{"CREATE TABLE words (word text PRIMARY KEY, n int)"}, keyspaces: map[string]string{"words": "text"},
 		tables: []topology.TableSpec{{Name: "public.words", Kind: topology.Sharded, Keyspace: "words", Key: []string{"word"}}},
@@ -166,6 +171,7 @@ func TestCopyInAnotherEncoding(t *testing.T) {
 
 // TestCopyOfWrongColumns: what is wrong with the list is said before what is missing in it.
 func TestCopyOfWrongColumns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: []string{"ALTER TABLE orders ADD twice text GENERATED ALWAYS AS (note || note) STORED"}})
 	w.sameAsPlain(t, texts("COPY orders (nope) FROM STDIN", "COPY orders (note, note) FROM STDIN", "COPY orders (note, id, id) FROM STDIN", "COPY orders (twice) FROM STDIN",
 		"COPY orders (note, nope, note) FROM STDIN", "COPY countries (nope) FROM STDIN", "COPY countries (name, name) FROM STDIN")...)

@@ -7,6 +7,7 @@ import (
 
 // TestFunctionsOfOneShard: who says that a function uses only rows of its shard can use it there, in a trigger as well.
 func TestFunctionsOfOneShard(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := dialRaw(t, w.address, nil)
 	a, b := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))

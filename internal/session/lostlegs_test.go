@@ -84,6 +84,7 @@ func TestAWriterThatBeganUnseen(t *testing.T) {
 
 // TestALegIsLostByAQuestion: a question of the router's own that finds a shard of the transaction lost ends it, whatever the question was for.
 func TestALegIsLostByAQuestion(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
 	c := dialRaw(t, w.address, nil)
 	c.send(pipeline(unnamed("INSERT INTO undeclared VALUES (1, 'x')"), unnamed(insertOrder(w.key(t, 2, 0))), &pgproto3.Flush{})...)
@@ -100,6 +101,7 @@ func TestALegIsLostByAQuestion(t *testing.T) {
 
 // TestCommandsBoundEarly: a command that ends the transaction, or is about all of it, is about all its shards when it is run, wherever it was when it was bound.
 func TestCommandsBoundEarly(t *testing.T) {
+	t.Parallel()
 	for command, c := range map[string]struct {
 		after []string // what is run behind it
 		rows  int
@@ -130,6 +132,7 @@ func TestCommandsBoundEarly(t *testing.T) {
 
 // TestBeginBehindAPipeline: what a pipeline has done before it is in the block, and other shards begin it as well.
 func TestBeginBehindAPipeline(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := dialRaw(t, w.address, nil)
 	client.ask(pipeline(unnamed(insertOrder(w.key(t, 1, 0))), &pgproto3.Query{String: "BEGIN"})...)
@@ -140,6 +143,7 @@ func TestBeginBehindAPipeline(t *testing.T) {
 
 // TestAPinnedLegIsLost: a session that loses a backend of its own has lost what it was kept for, and is not to believe that it has it.
 func TestAPinnedLegIsLost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	for _, last := range []string{"COMMIT", "SELECT * FROM orders", "SELECT * FROM undeclared", "COMMENT ON TABLE orders IS 'x'"} {
 		t.Run(last, func(t *testing.T) {
@@ -166,6 +170,7 @@ func TestAPinnedLegIsLost(t *testing.T) {
 
 // TestCommitWithoutItsReplicas: who is to wait for a replica that is not there, and is not let, hears of it as from PostgreSQL.
 func TestCommitWithoutItsReplicas(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	admin := w.onShard(t, 2)
 	replicas := func(names string) {
@@ -235,6 +240,7 @@ func TestCommitWithoutItsReplicas(t *testing.T) {
 
 // TestReadOnlyCommits: a transaction that could not write is committed, whatever it has run on its shards; one that only looks so is not taken for it.
 func TestReadOnlyCommits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	declare := func(name string, key int64) string {
 		return fmt.Sprintf("DECLARE %s CURSOR FOR SELECT * FROM orders WHERE id = %d", name, key)
@@ -267,6 +273,7 @@ func TestReadOnlyCommits(t *testing.T) {
 
 // TestDeallocatedNotes: code that deallocates what the router has prepared on a backend costs one commit, and not all.
 func TestDeallocatedNotes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := dialRaw(t, w.address, nil)
 	commit := func(n int) string {

@@ -26,6 +26,7 @@ const columnsSaid = "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.a
 
 // TestTablesAreMadeOfQueries: a table that is made of rows of several shards is what PostgreSQL makes of them.
 func TestTablesAreMadeOfQueries(t *testing.T) {
+	t.Parallel()
 	filled := []string{itemsFilled, "INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')", "INSERT INTO countries VALUES ('x', 'X-land'), ('y', 'Y-land')", "INSERT INTO undeclared VALUES (1, 'x'), (3, 'q')"}
 	for name, sql := range map[string][]string{
 		"all types":      {"CREATE TABLE t AS SELECT * FROM items", "SELECT id, name, code, price, how, why, two, tags, body, on_day, raw, ok, at_home FROM t", columnsSaid, "INSERT INTO t (why) VALUES ('no')", "SELECT count(*), max(id) FROM t"},
@@ -69,6 +70,7 @@ func TestTablesAreMadeOfQueries(t *testing.T) {
 
 // TestTemporaryTablesAreMadeOfQueries: they are the session's, and may hide the table that they are made of.
 func TestTemporaryTablesAreMadeOfQueries(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	rows := "INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')"
 	w.sameButOrder(t, query(rows), query("CREATE TEMP TABLE orders AS SELECT * FROM orders WHERE id > 1"), query("SELECT * FROM pg_temp.orders"), query("INSERT INTO pg_temp.orders VALUES (9, 'mine')"),
@@ -82,6 +84,7 @@ func TestTemporaryTablesAreMadeOfQueries(t *testing.T) {
 
 // TestTablesAreMadeByTheProtocol: parameters count, and errors come where PostgreSQL has them.
 func TestTablesAreMadeByTheProtocol(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	rows := "INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')"
 	w.sameButOrder(t, query(rows),
@@ -97,6 +100,7 @@ func TestTablesAreMadeByTheProtocol(t *testing.T) {
 
 // TestLargeTablesAreMadeInPortions: rows that are more than are sent at a time are all stored, once.
 func TestLargeTablesAreMadeInPortions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	c := dialRaw(t, w.address, nil)
 	c.query("INSERT INTO orders SELECT i, repeat('x', 2000) || i FROM generate_series(1, 9000) i")
@@ -110,6 +114,7 @@ func TestLargeTablesAreMadeInPortions(t *testing.T) {
 
 // TestNothingIsLeftOfATableHalfMade: whatever ends while a table is made, there is no table, and nothing else of the transaction.
 func TestNothingIsLeftOfATableHalfMade(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')")
@@ -137,6 +142,7 @@ func TestNothingIsLeftOfATableHalfMade(t *testing.T) {
 
 // TestTablesAreMadeWithRights: the query needs the client's rights, and the table is the client's.
 func TestTablesAreMadeWithRights(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, setUp: []string{"CREATE ROLE maker", "CREATE SCHEMA mine", "GRANT CREATE, USAGE ON SCHEMA mine TO maker", "GRANT SELECT (id) ON orders TO maker"}})
 	w.sameButOrder(t, query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x')"), query("SET ROLE maker"), query("CREATE TABLE mine.t AS SELECT * FROM orders"), query("CREATE TABLE mine.t AS SELECT id FROM orders"),
 		query("SELECT * FROM mine.t"), query("CREATE TABLE public.t AS SELECT id FROM orders"), query("SELECT tableowner FROM pg_tables WHERE tablename = 't'"))
@@ -145,6 +151,7 @@ func TestTablesAreMadeWithRights(t *testing.T) {
 
 // TestTablesAreMadeUnderRouterSettings: with cleave.consistent_reads, cleave.fanout and what the router keeps of prepared statements.
 func TestTablesAreMadeUnderRouterSettings(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')")

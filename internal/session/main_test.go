@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,11 +24,21 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/shardtest"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement/key"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		model.Remove()
+		bareModel.Remove()
+		os.Exit(code)
+	}))
+}
+
+// model is what all shards begin as, and bareModel what a plain server does: the types of users are to have the same OIDs on both.
+var model, bareModel = shardtest.NewModel(), shardtest.NewBareModel()
 
 const clusterID = "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11"
 
@@ -110,11 +121,11 @@ func newWorld(t testing.TB, c worldConfig) *world {
 	if c.shards == 0 {
 		c.shards = 2
 	}
-	count := c.shards
+	configs := model.Configs(t, c.shards)
 	if !c.noPlain {
-		count++
+		configs = append(configs, bareModel.Configs(t, 1)...)
 	}
-	servers := pgtest.StartN(t, count)
+	servers := pgtest.StartWith(t, configs...)
 	w := &world{shards: servers[:c.shards]}
 	if !c.noPlain {
 		w.plain = servers[c.shards]
@@ -153,9 +164,6 @@ func (w *world) makeMap(t testing.TB, tables []topology.TableSpec, keyspaces map
 	conns := make([]*pgx.Conn, len(w.shards))
 	for i, server := range w.shards {
 		conns[i] = connectTo(t, server.Addr())
-		if _, _, err := shard.Install(t.Context(), conns[i]); err != nil {
-			t.Fatal(err)
-		}
 		if err := shard.Claim(t.Context(), conns[i], clusterID, specOf(i, server), w.m); err != nil {
 			t.Fatal(err)
 		}

@@ -49,6 +49,7 @@ func TestMaterialisedViews(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestMaterialisedViewsByTheProtocol(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	w.sameButOrder(t, query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')"),
 		sent(pipeline(unnamed("CREATE MATERIALIZED VIEW t AS SELECT * FROM orders"), sync1)...), query("SELECT * FROM t"),
@@ -63,6 +64,7 @@ func TestMaterialisedViewsByTheProtocol(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestMaterialisedViewsAndRights(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, setUp: []string{"CREATE ROLE maker", "CREATE ROLE other", "CREATE SCHEMA mine", "GRANT CREATE, USAGE ON SCHEMA mine TO maker, other", "GRANT SELECT (id) ON orders TO maker", "GRANT SELECT ON orders TO other"}})
 	w.sameButOrder(t, query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x')"), query("SET ROLE maker"), query("CREATE MATERIALIZED VIEW mine.t AS SELECT * FROM orders"),
 		query("CREATE MATERIALIZED VIEW public.t AS SELECT id FROM orders"), query("CREATE MATERIALIZED VIEW mine.t AS SELECT id FROM orders"), query("SELECT * FROM mine.t"), query("REFRESH MATERIALIZED VIEW mine.t"),
@@ -88,6 +90,7 @@ func TestMaterialisedViewsAndRights(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestViewsMadeBeforeTablesWereDeclared(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true, onShards: func(number int) []string {
 		if number == 1 {
 			return []string{"CREATE MATERIALIZED VIEW t AS SELECT * FROM orders"}
@@ -108,6 +111,7 @@ func TestViewsMadeBeforeTablesWereDeclared(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestNothingIsLeftOfARefresh(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')")
@@ -135,6 +139,7 @@ func TestNothingIsLeftOfARefresh(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestRefreshesTakeTurns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true})
 	first, second, third, home := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil), dialRaw(t, w.address, nil), w.onShard(t, 1)
 	third.query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')")
@@ -161,6 +166,7 @@ func TestRefreshesTakeTurns(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestRefreshUnderOtherSettings(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	wantCodes(t, c.query("CREATE MATERIALIZED VIEW t AS SELECT id, interval '-1 mon 2 days 3.5 hours' AS span FROM orders"), "", "ready I")

@@ -11,6 +11,7 @@ import (
 
 // TestValuesAreHandedOnAsTheyAre, or not at all: where settings change what a text means, those of roles too.
 func TestValuesAreHandedOnAsTheyAre(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		noPlain: true, setUp: []string{"CREATE TABLE lists (id bigint PRIMARY KEY, f float8[], s text[])", "CREATE ROLE brief LOGIN SUPERUSER", "ALTER ROLE brief SET extra_float_digits = 0"},
 		tables: []topology.TableSpec{{Name: "public.lists", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}},
@@ -36,6 +37,7 @@ func TestValuesAreHandedOnAsTheyAre(t *testing.T) {
 
 // TestMovedRowsAreUpdated: what an UPDATE would need and do is not lost where rows are deleted and inserted.
 func TestMovedRowsAreUpdated(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{
 		noPlain: true, setUp: []string{
 			"CREATE TABLE parents (id bigint PRIMARY KEY, v int)", "CREATE TABLE children (id bigint REFERENCES parents ON UPDATE CASCADE DEFERRABLE INITIALLY DEFERRED, n int, PRIMARY KEY (id, n))",
@@ -60,6 +62,7 @@ func TestMovedRowsAreUpdated(t *testing.T) {
 
 // TestCopiesStayTheSame where a row of a reference table gets another primary key.
 func TestCopiesStayTheSame(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.query("INSERT INTO countries VALUES ('a', 'A')")
@@ -69,6 +72,7 @@ func TestCopiesStayTheSame(t *testing.T) {
 
 // TestLastStepsSeeDefinitions of their own transaction.
 func TestLastStepsSeeDefinitions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE FUNCTION told(bigint) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ''old''||$1'"}})
 	c := dialRaw(t, w.address, nil)
 	c.query("INSERT INTO orders SELECT n, repeat('x', 20000) FROM generate_series(1, 200) AS n")
@@ -83,6 +87,7 @@ func TestLastStepsSeeDefinitions(t *testing.T) {
 
 // TestPortalsThatNoServerHas: SQL about them is refused, and they show what there was when they were made, or nothing.
 func TestPortalsThatNoServerHas(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.query("INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 9) AS n")

@@ -47,6 +47,7 @@ SELECT b FROM extra.things WHERE a = 2`
 
 // TestMigrationsInOneText run as they do in PostgreSQL: all of it or nothing.
 func TestMigrationsInOneText(t *testing.T) {
+	t.Parallel()
 	for name, texts := range map[string][]string{
 		"as it is":              {migration, "SELECT title, state::text, prio FROM tickets"},
 		"in a block":            {"BEGIN;" + migration + "; COMMIT", "SELECT title, state::text, prio FROM tickets"},
@@ -100,6 +101,7 @@ func (d *declaring) Call(_ context.Context, call Call) (*string, *pgerr.Error) {
 
 // TestDeclarationsInATextFollowTheirTables: what stands before them is committed, so that they find it.
 func TestDeclarationsInATextFollowTheirTables(t *testing.T) {
+	t.Parallel()
 	d := &declaring{t: t}
 	d.w = newWorld(t, worldConfig{noPlain: true, config: Config{Virtual: d}})
 	c := dialRaw(t, d.w.address, nil)

@@ -9,6 +9,7 @@ import (
 
 // TestATransactionHasOneTime: the current time is the same in all that a transaction does, on whichever shards and in whatever order, and another one in the next.
 func TestATransactionHasOneTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
 	first, second := w.key(t, 1, 0), w.key(t, 2, 0)
 	for _, mode := range []string{"transaction", "session"} {

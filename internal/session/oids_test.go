@@ -11,6 +11,7 @@ import (
 
 // TestNumbersAreTheHomeShards: whichever shard answers, a type and a table have one number, that of the catalogue which clients see.
 func TestNumbersAreTheHomeShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	execute(t, w.onShard(t, 2), "CREATE TYPE other AS (a int); CREATE TABLE others (a int); CREATE TYPE another AS ENUM ('x')") // so that numbers differ
 	client := w.client(t)
@@ -59,6 +60,7 @@ func TestNumbersAreTheHomeShards(t *testing.T) {
 
 // TestNumbersAreThereForAllWhoCome: those who come while somebody asks for a shard's numbers wait for them.
 func TestNumbersAreThereForAllWhoCome(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	execute(t, w.onShard(t, 2), "CREATE TYPE other AS (a int); CREATE TYPE another AS ENUM ('x')") // so that numbers differ
 	client := w.client(t)

@@ -32,6 +32,7 @@ func partlyAnswered(t *testing.T, what string, said []string, shard string, rows
 
 // TestPartialResults: with cleave.partial_results a read is answered from the shards that are there, the client is told which are not, and nothing else is changed.
 func TestPartialResults(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true, setUp: []string{"INSERT INTO countries VALUES ('de', 'Germany')"}})
 	conn := dialRaw(t, w.address, nil)
 	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0), w.key(t, 3, 0)}
@@ -130,6 +131,7 @@ func TestPartialResults(t *testing.T) {
 
 // TestPartialResultsOfARole: a role can have it for all its sessions.
 func TestPartialResultsOfARole(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true, onShards: func(int) []string {
 		return []string{"CREATE ROLE web LOGIN SUPERUSER", "ALTER ROLE web SET cleave.partial_results = 'on'"}
 	}})
@@ -145,6 +147,7 @@ func TestPartialResultsOfARole(t *testing.T) {
 
 // TestAShardEndsInTheMiddle: a shard of whose rows some were used fails the statement; one that had not said anything is left out.
 func TestAShardEndsInTheMiddle(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true})
 	conn := dialRaw(t, w.address, map[string]string{"options": "-c cleave.partial_results=on"})
 	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0), w.key(t, 2, 1), w.key(t, 3, 0)}

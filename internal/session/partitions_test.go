@@ -8,6 +8,7 @@ import (
 
 // TestPartitionsOfShardedTables are queried and written by their own names and through their table, made, emptied and dropped, on all shards.
 func TestPartitionsOfShardedTables(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, setUp: []string{
 		"CREATE TABLE logs (id bigint NOT NULL, at date NOT NULL, note text, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)",
 		"CREATE TABLE logs_24 PARTITION OF logs FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')",

@@ -12,6 +12,7 @@ import (
 
 // TestPipelines sends what drivers send in one go to a plain server and to the router, and wants the same answers.
 func TestPipelines(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	k := w.key(t, 2, 0)
 	insert := func(id int64, note string) []pgproto3.FrontendMessage {
@@ -142,6 +143,7 @@ const countsPlaces = "SELECT count(ctid) FROM orders"
 
 // TestRefusalsUndo: what the router refuses fails as an error of the server would, in the same place, and undoes the same.
 func TestRefusalsUndo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	first := w.key(t, 1, 0)
 	insert := func(id int64) []pgproto3.FrontendMessage {

@@ -29,6 +29,7 @@ func saidWithPlaces(t *testing.T, address string, messages ...pgproto3.FrontendM
 
 // TestPlacesOfErrors are those in the client's text, and come with the message that PostgreSQL sends them with, whichever text a shard saw.
 func TestPlacesOfErrors(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	here, there := w.key(t, 1, 0), w.key(t, 2, 0)
 	same := func(messages ...pgproto3.FrontendMessage) {

@@ -12,6 +12,7 @@ import (
 
 // TestPreparedStatements compares what SQL and the protocol make of prepared statements, on a plain server and here.
 func TestPreparedStatements(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	k := w.key(t, 2, 0)
 	for _, c := range []struct {
@@ -51,6 +52,7 @@ func TestPreparedStatements(t *testing.T) {
 
 // TestStatementsAreShared: clients with the same text use one prepared statement of a backend.
 func TestStatementsAreShared(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	w.pools.SetLimit(1, 1)
 	for i := range 5 {
@@ -72,6 +74,7 @@ func TestStatementsAreShared(t *testing.T) {
 
 // TestManyStatements: a backend holds so many and no more, and every client still finds its own.
 func TestManyStatements(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	w.pools.SetLimit(1, 1)
 	c := dialRaw(t, w.address, nil)
@@ -108,6 +111,7 @@ func TestManyStatements(t *testing.T) {
 // TestChangedTables: after a change of a table a client that prepares anew is served, and one that did not can go on after
 // the error that PostgreSQL gives it.
 func TestChangedTables(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	w.pools.SetLimit(1, 1)
 	c := dialRaw(t, w.address, nil)
@@ -134,6 +138,7 @@ func TestChangedTables(t *testing.T) {
 
 // TestPGXOverChanges: a driver with a cache of statements of its own gets along.
 func TestPGXOverChanges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := w.client(t)
 	execute(t, c, "INSERT INTO undeclared VALUES (1, 'x')")
@@ -161,6 +166,7 @@ func TestPGXOverChanges(t *testing.T) {
 
 // TestPrepareThatFailsAnew: a statement of PREPARE is made again on another backend; if that fails, the client hears of it once.
 func TestPrepareThatFailsAnew(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	admin := w.onShard(t, 1)
 	c := dialRaw(t, w.address, nil)

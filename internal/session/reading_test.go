@@ -23,6 +23,7 @@ func timesConfig() worldConfig {
 
 // TestLiteralsKeepTheirMeaning: a prepared statement whose literals would be read in another way now is refused, and no other is.
 func TestLiteralsKeepTheirMeaning(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, timesConfig())
 	const find = "SELECT n FROM moments WHERE k = '2026-01-01 00:00'"
 	setUp := texts("SET timezone = 'UTC'", "DELETE FROM moments", "INSERT INTO moments VALUES ('2026-01-01 00:00+00', 1), ('2026-01-01 00:00+09', 2)")
@@ -54,6 +55,7 @@ func TestLiteralsKeepTheirMeaning(t *testing.T) {
 
 // TestKeysThatMeanTheCurrentTime are refused wherever they stand: a shard would read them later than the router.
 func TestKeysThatMeanTheCurrentTime(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, timesConfig())
 	c := dialRaw(t, w.address, nil)
 	for _, sql := range []string{
@@ -69,6 +71,7 @@ func TestKeysThatMeanTheCurrentTime(t *testing.T) {
 
 // TestKeysOfOtherTypes: a parameter of another type finds the only row that is equal to it.
 func TestKeysOfOtherTypes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, timesConfig())
 	const numeric, float8, timestamp = 1700, 701, 1114
 	steps := texts("INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')", "INSERT INTO days VALUES ('2026-01-01', 1), ('2026-01-02', 2), ('2026-01-03', 3)")
@@ -88,6 +91,7 @@ func TestKeysOfOtherTypes(t *testing.T) {
 
 // TestExecuteWithKeys: arrays and casts, in the statement and in the arguments.
 func TestExecuteWithKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.sameButOrder(t, texts("INSERT INTO orders VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd'), (5, 'e')",
 		"PREPARE many AS SELECT id, note FROM orders WHERE id = ANY($1)", "EXECUTE many ('{1,2,3}')", "EXECUTE many ('{4}')", "EXECUTE many (NULL)", "EXECUTE many ('{}')", "EXECUTE many ('{1,NULL,5}')", "EXECUTE many ('{x}')",

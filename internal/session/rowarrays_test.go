@@ -96,6 +96,7 @@ func inBinary(t *testing.T, m *pgproto3.Bind, oids []uint32) *pgproto3.Bind {
 
 // TestManyRowsOfParameters: shards get them as arrays of one column each, and nobody can tell.
 func TestManyRowsOfParameters(t *testing.T) {
+	t.Parallel()
 	var setUp []string
 	for _, c := range arrayedColumns[1:] {
 		setUp = append(setUp, fmt.Sprintf("ALTER TABLE orders ADD COLUMN %s %s", c.name, c.definition))

@@ -34,6 +34,7 @@ func rowsOf(t *testing.T, conn *pgx.Conn, sql string) (rows [][]any) {
 
 // TestSagasOfAllShards: each is shown once, by the shard that owns its key; those that have ended are not.
 func TestSagasOfAllShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE SCHEMA sagas", sagaTable}, tables: []topology.TableSpec{sagaSpec}})
 	client := w.client(t)
 	if rows := rowsOf(t, client, "SELECT * FROM cleave.sagas"); len(rows) != 0 {
@@ -85,6 +86,7 @@ func (w *world) sagasAreRefused(t *testing.T, client *pgx.Conn) {
 
 // TestSagasThatAreNot: without the tables, or with others of that name, the view is empty; one table on the home shard is read.
 func TestSagasThatAreNot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := w.client(t)
 	count := func(want int) {

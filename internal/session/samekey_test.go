@@ -7,6 +7,7 @@ import (
 
 // TestTextsThatShareAPlan differ in comments, blanks and literals; what is run is what the client wrote.
 func TestTextsThatShareAPlan(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	long := "/* a comment that is longer than the statement */ "
 	for _, steps := range [][]string{

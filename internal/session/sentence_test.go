@@ -37,6 +37,7 @@ func waitsWith(t *testing.T, w *world, want []deadlock.Backend) (told deadlock.S
 
 // TestWaitingSessions: what is told of a session that waits is what it does with each of its backends.
 func TestWaitingSessions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
 	client, blocker := w.client(t), w.client(t)
 	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0), w.key(t, 3, 0)}
@@ -87,6 +88,7 @@ func TestWaitingSessions(t *testing.T) {
 
 // TestSentences: a wait is ended with the error that is asked for, and nothing that the session does later is.
 func TestSentences(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client, blocker := w.client(t), w.client(t)
 	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0)}
@@ -185,6 +187,7 @@ func TestSentences(t *testing.T) {
 // TestSentenceWhileTelling: a session that waits for a lock on one shard and for a backend of another, which the statement is to be told next, may be
 // told to do anything by the ones that it has; its wait is ended as a whole.
 func TestSentenceWhileTelling(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3, pools: pool.Config{PerShard: 1, QueueTimeout: time.Hour}})
 	client, other, blocker := w.client(t), w.client(t), w.onShard(t, 1)
 	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0), w.key(t, 3, 0)}

@@ -12,6 +12,7 @@ import (
 
 // TestSettings sets and takes back on a plain server and through the router; answers and reported parameters are the same.
 func TestSettings(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	// A parameter that nobody has set is NULL on a new connection, and empty once somebody had set it.
 	show := "SELECT current_setting('TimeZone'), current_setting('work_mem'), current_setting('search_path'), nullif(current_setting('my.own', true), '')"
@@ -54,6 +55,7 @@ func TestSettings(t *testing.T) {
 
 // TestStartupSettings: what a client asks for when it connects is what RESET goes back to.
 func TestStartupSettings(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for name, parameters := range map[string]map[string]string{
 		"parameters": {"TimeZone": "Asia/Tokyo", "application_name": "it's me", "DateStyle": "German", "search_path": "pg_catalog, public"},
@@ -100,6 +102,7 @@ func TestStartupSettings(t *testing.T) {
 
 // TestSettingsFollowTheClient: with one backend for each shard, what a client set is found on every shard, and by nobody else.
 func TestSettingsFollowTheClient(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	for _, number := range []int{1, 2} {
 		w.pools.SetLimit(number, 1)
@@ -162,6 +165,7 @@ func TestSettingsFollowTheClient(t *testing.T) {
 
 // TestWhatNobodySeesIsUndone: functions may leave anything in a backend's session; the next client does not find it.
 func TestWhatNobodySeesIsUndone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, unsharded: true, setUp: []string{
 		"CREATE FUNCTION sneak() RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM set_config('work_mem', '7MB', false); PERFORM pg_advisory_lock(7); CREATE TEMP TABLE left_behind (a int); LISTEN news; END $$",
 	}})
@@ -187,6 +191,7 @@ func TestWhatNobodySeesIsUndone(t *testing.T) {
 
 // TestNothingLeaks: what ties a client to a backend ends with the client.
 func TestNothingLeaks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	b := w.client(t)
 	admin := w.onShard(t, 1)
@@ -239,6 +244,7 @@ func TestNothingLeaks(t *testing.T) {
 
 // TestNotifications: a client that listens hears of what happens while it is idle, in transactions, and between.
 func TestNotifications(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	w.sameAsPlain(t,
 		query("LISTEN news"), query("NOTIFY news, 'of my own'"), query("SELECT 1").byAnother(), query("NOTIFY news, 'from another'").byAnother(),
@@ -248,6 +254,7 @@ func TestNotifications(t *testing.T) {
 
 // TestPoolMode: a client that asks for it keeps its backends.
 func TestPoolMode(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE SEQUENCE numbers"}})
 	c := dialRaw(t, w.address, nil)
 	wantCodes(t, c.query("SELECT currval('numbers')"), "0A000", "ready I")

@@ -30,6 +30,7 @@ func announced(t *testing.T, pools ...pool.Config) (w *world, publish func(range
 
 // TestStatementsAreHeld: those on keys whose owner is about to change, and those on no keys, wait for the next map; transactions that have used the keyspace before go on, and are waited for.
 func TestStatementsAreHeld(t *testing.T) {
+	t.Parallel()
 	w, publish := announced(t)
 	ctx := t.Context()
 	here, there := w.key(t, 1, 1), w.key(t, 2, 1)
@@ -75,6 +76,7 @@ func TestStatementsAreHeld(t *testing.T) {
 
 // TestSnapshotsOlderThanAMove: a transaction that keeps one snapshot does not use a keyspace that has changed since; one that takes a new one for each statement does.
 func TestSnapshotsOlderThanAMove(t *testing.T) {
+	t.Parallel()
 	w, publish := announced(t)
 	key := w.key(t, 1, 1)
 	old, latest := w.client(t), w.client(t)
@@ -95,6 +97,7 @@ func TestSnapshotsOlderThanAMove(t *testing.T) {
 
 // TestSnapshotsTakenWhileRowsAreHeld: a transaction that keeps its snapshots does not go on with rows that arrive after they were taken.
 func TestSnapshotsTakenWhileRowsAreHeld(t *testing.T) {
+	t.Parallel()
 	w, publish := announced(t)
 	here, there := w.key(t, 1, 1), w.key(t, 2, 1)
 	const read = "SELECT count(*) FROM orders WHERE id = $1"

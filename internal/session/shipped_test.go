@@ -7,6 +7,7 @@ import (
 
 // TestFewRowsAreSentToMany: if one side of a join has many rows and the other few, the few are sent to the many, and the answer is the same in all forms.
 func TestFewRowsAreSentToMany(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.sameButOrder(t, texts(
 		"CREATE TABLE tags (n int, tag text COLLATE \"C\", price numeric(8, 2), lists int[])",

@@ -10,6 +10,7 @@ import (
 
 // TestSimpleQueries sends texts to a plain server and to the router, and wants the same answers.
 func TestSimpleQueries(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	k := w.key(t, 2, 0)
 	read := query(fmt.Sprintf("SELECT * FROM orders WHERE id = %d", k))
@@ -78,6 +79,7 @@ func copied(messages ...pgproto3.FrontendMessage) step {
 
 // TestCopyOfAClientThatVanishes: its rows are not kept and its backend is not given to others.
 func TestCopyOfAClientThatVanishes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	for name, leave := range map[string]func(*rawClient){
 		"closed":       func(c *rawClient) { _ = c.conn.Close() },

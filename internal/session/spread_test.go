@@ -26,6 +26,7 @@ func unordered(said []string) []string {
 
 // TestStatementsOnSeveralShards: what a statement does in parts is what PostgreSQL does at once.
 func TestStatementsOnSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	var ids []string
 	for number := range 3 {
@@ -91,6 +92,7 @@ func TestStatementsOnSeveralShards(t *testing.T) {
 
 // TestRowsAreNotMoved: an UPDATE that would give a row a key of another shard fails, and changes nothing, with and without the guards.
 func TestRowsAreNotMoved(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	for _, guards := range []string{"ENABLE", "DISABLE"} {
 		t.Run(guards, func(t *testing.T) {
@@ -152,6 +154,7 @@ func (w *world) sameButOrder(t *testing.T, steps ...step) {
 
 // TestWritersOfCopiesTakeTurns: they meet on the home shard, so none waits on one shard for who waits for it on another.
 func TestWritersOfCopiesTakeTurns(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	const writers, rounds = 6, 25
 	dialRaw(t, w.address, nil).query("INSERT INTO countries VALUES ('de', '0')")

@@ -7,6 +7,7 @@ import (
 
 // TestSavepointsBehindAStatementOnSeveralShards: by the extended protocol as by the simple one, when no shard is at work.
 func TestSavepointsBehindAStatementOnSeveralShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)
 	first, second := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
@@ -26,6 +27,7 @@ func TestSavepointsBehindAStatementOnSeveralShards(t *testing.T) {
 
 // TestRowsOfSeveralShardsInPortions: a client fetches rows of several shards so many at a time, whatever they are of, as from one server.
 func TestRowsOfSeveralShardsInPortions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)
 	here, there, far := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))
@@ -69,6 +71,7 @@ func TestRowsOfSeveralShardsInPortions(t *testing.T) {
 
 // TestExplainInPortions: the router's own lines are among those that are kept.
 func TestExplainInPortions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	for _, sql := range []string{"EXPLAIN SELECT note FROM orders", "EXPLAIN SELECT note FROM orders ORDER BY note"} {
 		c := dialRaw(t, w.address, nil)

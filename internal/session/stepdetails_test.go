@@ -37,6 +37,7 @@ func newSteppingWorld(t *testing.T) *world {
 // TestTextsThatDifferInWhatShapesAPlan: literals that are no values (modifiers of types, numbers of outputs) are part of what a plan is kept under, so
 // texts that differ in nothing else have plans of their own.
 func TestTextsThatDifferInWhatShapesAPlan(t *testing.T) {
+	t.Parallel()
 	w := newSteppingWorld(t)
 	var steps []step
 	for _, sql := range []string{
@@ -62,6 +63,7 @@ func TestTextsThatDifferInWhatShapesAPlan(t *testing.T) {
 // TestNamesAndCollationsOfGroups: a group's key is the output of that name, if only a table has the name too, and has the collation that is said, or
 // that its column has.
 func TestNamesAndCollationsOfGroups(t *testing.T) {
+	t.Parallel()
 	w := newSteppingWorld(t)
 	w.sameAsPlain(t, texts(
 		"SELECT plain AS words, count(*) FROM words GROUP BY words ORDER BY 1",
@@ -86,6 +88,7 @@ func TestNamesAndCollationsOfGroups(t *testing.T) {
 // TestOneMomentForAllShards: the current time is the same in all rows of a statement in steps, also in a transaction that came to each shard at another
 // time.
 func TestOneMomentForAllShards(t *testing.T) {
+	t.Parallel()
 	w := newSteppingWorld(t)
 	client := dialRaw(t, w.address, nil)
 	client.query("BEGIN")
@@ -108,6 +111,7 @@ func TestOneMomentForAllShards(t *testing.T) {
 // TestCopiesGetWhatWasWritten: rows that the home shard has written to its copy of a reference table reach the other copies as they are, whatever the
 // session's settings make of them as texts; or the statement is refused.
 func TestCopiesGetWhatWasWritten(t *testing.T) {
+	t.Parallel()
 	w := newSteppingWorld(t)
 	client := dialRaw(t, w.address, nil)
 	for i, settings := range []string{"SET DateStyle = 'German'", "SET DateStyle = 'SQL, DMY'; SET extra_float_digits = -10", "SET IntervalStyle = 'sql_standard'; SET extra_float_digits = 0"} {
@@ -148,6 +152,7 @@ func TestCopiesGetWhatWasWritten(t *testing.T) {
 
 // TestExplainAnalyzeOfWritesInSteps: it is refused, since it would have to write; EXPLAIN is not.
 func TestExplainAnalyzeOfWritesInSteps(t *testing.T) {
+	t.Parallel()
 	w := newSteppingWorld(t)
 	client := dialRaw(t, w.address, nil)
 	for _, sql := range []string{
@@ -168,6 +173,7 @@ func TestExplainAnalyzeOfWritesInSteps(t *testing.T) {
 
 // TestOneRowIsNotWrittenTwiceByOnConflict: a row that an INSERT in steps meets twice is an error, also if its rows come in more than one portion.
 func TestOneRowIsNotWrittenTwiceByOnConflict(t *testing.T) {
+	t.Parallel()
 	w := newSteppingWorld(t)
 	w.sameAsPlain(t, texts(
 		"INSERT INTO words (id, plain) SELECT a % 4, b FROM undeclared ON CONFLICT (id) DO UPDATE SET plain = excluded.plain",

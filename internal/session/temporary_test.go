@@ -11,6 +11,7 @@ import (
 // TestTemporaryTablesAreEachSessionsOwn: statements of one text over temporary tables of one name are what each session's own table makes them, whatever another session's
 // is like, or the session's own was before.
 func TestTemporaryTablesAreEachSessionsOwn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	one, other := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	wantCodes(t, one.query("INSERT INTO orders SELECT g, 'n' || g FROM generate_series(1, 9) g"), "", "ready I")

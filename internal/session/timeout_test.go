@@ -88,6 +88,7 @@ func (w *world) whileLocked(t *testing.T, table string, run func()) {
 
 // TestStatementTimeout: a statement over several shards ends when its time is over, with PostgreSQL's error, nothing of it goes on, and the session does.
 func TestStatementTimeout(t *testing.T) {
+	t.Parallel()
 	w, conn := timedWorld(t)
 	list := fmt.Sprintf("(%d, %d)", w.key(t, 1, 0), w.key(t, 2, 0))
 	for sql, table := range stuckStatements {
@@ -111,6 +112,7 @@ func TestStatementTimeout(t *testing.T) {
 
 // TestStatementTimeoutOfAllSteps: the time is that of the whole statement, however many steps that has.
 func TestStatementTimeoutOfAllSteps(t *testing.T) {
+	t.Parallel()
 	w, conn := timedWorld(t)
 	sql := "UPDATE orders SET note = i.sku FROM items i WHERE i.of = orders.id"
 	first, second, admin := w.onShard(t, 2), w.onShard(t, 2), w.onShard(t, 2)
@@ -137,6 +139,7 @@ func TestStatementTimeoutOfAllSteps(t *testing.T) {
 
 // TestLockTimeout: so does lock_timeout end a wait for a lock on any shard.
 func TestLockTimeout(t *testing.T) {
+	t.Parallel()
 	w, conn := timedWorld(t)
 	list := fmt.Sprintf("(%d, %d)", w.key(t, 1, 0), w.key(t, 2, 0))
 	conn.query("SET lock_timeout = '100ms'")
@@ -150,6 +153,7 @@ func TestLockTimeout(t *testing.T) {
 
 // TestCancelInSteps: a request to cancel ends a statement in whichever step it is.
 func TestCancelInSteps(t *testing.T) {
+	t.Parallel()
 	w, conn := timedWorld(t)
 	list := fmt.Sprintf("(%d, %d)", w.key(t, 1, 0), w.key(t, 2, 0))
 	admin := w.onShard(t, 2)
@@ -174,6 +178,7 @@ func TestCancelInSteps(t *testing.T) {
 
 // TestIdleInTransactionTimeout: a transaction over several shards that is idle for too long is over on all of them, and the client is told with its next statement.
 func TestIdleInTransactionTimeout(t *testing.T) {
+	t.Parallel()
 	w, conn := timedWorld(t)
 	conn.query("SET idle_in_transaction_session_timeout = '100ms'")
 	conn.query("BEGIN")
@@ -191,6 +196,7 @@ func TestIdleInTransactionTimeout(t *testing.T) {
 
 // TestSleepingShards: statements that sleep end by the clock as well, wherever they sleep.
 func TestSleepingShards(t *testing.T) {
+	t.Parallel()
 	w, conn := timedWorld(t)
 	conn.query("SET statement_timeout = '300ms'")
 	for _, sql := range []string{"SELECT pg_sleep(20), * FROM orders", "SELECT count(*) FROM orders, pg_sleep(20)", "SELECT pg_sleep(20), note, count(*) FROM orders GROUP BY note", "SELECT id FROM orders WHERE pg_sleep(20) IS NOT NULL ORDER BY id LIMIT 1"} {

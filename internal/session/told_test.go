@@ -15,6 +15,7 @@ import (
 
 // TestCurrval answers with what the shards have made for this client, whoever used their backends since.
 func TestCurrval(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client, other := w.client(t), w.client(t)
 	for _, sql := range []string{"SELECT currval('parcels_id_seq')", "SELECT lastval()", "SELECT currval('people_id_seq'), lastval()"} {
@@ -55,6 +56,7 @@ func TestCurrval(t *testing.T) {
 
 // TestCurrvalOfManyRows is that of the last row, if one is last.
 func TestCurrvalOfManyRows(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
 	for last := 1; last <= 3; last++ {
@@ -79,6 +81,7 @@ func TestCurrvalOfManyRows(t *testing.T) {
 
 // TestCurrvalIsNotOld: where a number may have been given that nobody told, the router does not answer with an older one.
 func TestCurrvalIsNotOld(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	client := w.client(t)
 	id := insertParcel(t, client, w.key(t, 1, 0))
@@ -119,6 +122,7 @@ func TestCurrvalIsNotOld(t *testing.T) {
 
 // TestCurrvalInATransaction is what its own backend has taken, and nobody else's before it.
 func TestCurrvalInATransaction(t *testing.T) {
+	t.Parallel()
 	config := numbersConfig(2)
 	config.pools.PerShard = 1 // so that all use the same
 	w := newWorld(t, config)
@@ -154,6 +158,7 @@ func TestCurrvalInATransaction(t *testing.T) {
 
 // TestNextval gives numbers, and no tickets.
 func TestNextval(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	client := w.client(t)
 	seen := map[int64]bool{}
@@ -182,6 +187,7 @@ func TestNextval(t *testing.T) {
 
 // TestToldNumbersAreNotShown: the messages with which shards tell of numbers are the router's.
 func TestToldNumbersAreNotShown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	here, there := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
 	c := dialRaw(t, w.address, nil)
@@ -219,6 +225,7 @@ func TestToldNumbersAreNotShown(t *testing.T) {
 
 // TestCurrvalInOneText: what the statements before have been given counts, in a text and in a pipeline.
 func TestCurrvalInOneText(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	here, there := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
 	c := dialRaw(t, w.address, nil)
@@ -244,6 +251,7 @@ func TestCurrvalInOneText(t *testing.T) {
 
 // TestCurrvalUnderSessionPooling knows of all numbers, since the client has its backend for itself.
 func TestCurrvalUnderSessionPooling(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	client := w.client(t)
 	execute(t, client, "SET cleave.pool_mode = session")
@@ -263,6 +271,7 @@ func TestCurrvalUnderSessionPooling(t *testing.T) {
 
 // TestCurrvalOfReferenceTables is what the router has taken from the home shard's sequence.
 func TestCurrvalOfReferenceTables(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, setUp: []string{"ALTER TABLE countries ADD COLUMN id serial"}})
 	client := w.client(t)
 	ids := w.ids(t, client, "INSERT INTO countries (code) VALUES ('de'), ('fr') RETURNING id")
@@ -276,6 +285,7 @@ func TestCurrvalOfReferenceTables(t *testing.T) {
 
 // TestSetval reaches every shard that gives a part of a sequence's numbers.
 func TestSetval(t *testing.T) {
+	t.Parallel()
 	config := numbersConfig(3)
 	config.setUp = append(config.setUp, "CREATE TABLE tags (user_id bigint, n serial, PRIMARY KEY (user_id, n))")
 	config.tables = append(config.tables, topology.TableSpec{Name: "public.tags", Kind: topology.Sharded, Keyspace: "main", Key: []string{"user_id"}})
@@ -312,6 +322,7 @@ func TestSetval(t *testing.T) {
 
 // TestCurrvalInSessionMode: the home shard's backend does not know what another shard's was given, and nobody says that there was nothing.
 func TestCurrvalInSessionMode(t *testing.T) {
+	t.Parallel()
 	config := numbersConfig(2)
 	config.setUp = append(config.setUp, "CREATE TABLE counted (user_id bigint, id integer GENERATED ALWAYS AS IDENTITY)", "CREATE SEQUENCE free")
 	config.tables = append(config.tables, topology.TableSpec{Name: "public.counted", Kind: topology.Sharded, Keyspace: "main", Key: []string{"user_id"}})

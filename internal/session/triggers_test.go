@@ -33,6 +33,7 @@ func stateOf(err error) string {
 
 // TestNobodySwitchesGuardsOff who comes through the router, by a statement or otherwise.
 func TestNobodySwitchesGuardsOff(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE ROLE somebody LOGIN SUPERUSER", "CREATE FUNCTION harmless() RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'"}})
 	client := w.client(t)
 	for _, sql := range []string{
@@ -69,6 +70,7 @@ func TestNobodySwitchesGuardsOff(t *testing.T) {
 
 // TestRolesThatBeginWithoutGuardsAreKeptOut: somebody has given a role the setting past the router.
 func TestRolesThatBeginWithoutGuardsAreKeptOut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE ROLE somebody LOGIN SUPERUSER"}})
 	for number := 1; number <= 2; number++ {
 		execute(t, w.onShard(t, number), "ALTER ROLE somebody SET session_replication_role = replica")
@@ -85,6 +87,7 @@ func TestRolesThatBeginWithoutGuardsAreKeptOut(t *testing.T) {
 
 // TestGuardsThatComeLaterCount: a client had switched triggers off before there was any guard.
 func TestGuardsThatComeLaterCount(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, unsharded: true})
 	client := w.client(t)
 	execute(t, client, "SET session_replication_role = replica")

@@ -15,6 +15,7 @@ var alone = pool.Config{PerShard: 1}
 
 // TestMessagesStayWhole: a message that waits while what came before it is run is not written over by those behind it.
 func TestMessagesStayWhole(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	long := func(letter string) string { return strings.Repeat(letter, 990) }
 	w.sameAsPlain(t,
@@ -29,6 +30,7 @@ func TestMessagesStayWhole(t *testing.T) {
 
 // TestFailedTransactionsStayFailed: nothing but their end ends them, and what they set goes with them.
 func TestFailedTransactionsStayFailed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: []string{"CREATE TABLE parents (id int PRIMARY KEY)", "CREATE TABLE children (id int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)"}})
 	insert := "INSERT INTO undeclared VALUES (1)"
 	w.sameAsPlain(t,
@@ -50,6 +52,7 @@ func TestFailedTransactionsStayFailed(t *testing.T) {
 
 // TestSettingsOfAFailedCommitStayOut: neither the session nor its backend is believed to have them.
 func TestSettingsOfAFailedCommitStayOut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: alone, setUp: []string{
 		"CREATE TABLE parents (id int PRIMARY KEY)", "CREATE TABLE children (id int REFERENCES parents DEFERRABLE INITIALLY DEFERRED)", "CREATE SCHEMA aside",
 	}})
@@ -68,6 +71,7 @@ func TestSettingsOfAFailedCommitStayOut(t *testing.T) {
 
 // TestWhatAPipelinePassesOverLeavesNothing: what stands behind an error has not happened.
 func TestWhatAPipelinePassesOverLeavesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	fail := unnamed("SELECT 1/0")
 	use := sent(bind("", "n1"), run(""), sync1)
@@ -95,6 +99,7 @@ func TestWhatAPipelinePassesOverLeavesNothing(t *testing.T) {
 
 // TestKindsOfTransactionsAreKept where no shard has heard of them yet, and along a chain.
 func TestKindsOfTransactionsAreKept(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for _, steps := range [][]string{
 		{"BEGIN", "SET TRANSACTION READ ONLY", "COMMIT AND CHAIN", "SHOW transaction_read_only", "COMMIT"},
@@ -108,6 +113,7 @@ func TestKindsOfTransactionsAreKept(t *testing.T) {
 
 // TestResetsInTextsAndBlocks: what pools of drivers send before they give a connection to the next one.
 func TestResetsInTextsAndBlocks(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	w.sameAsPlain(t, texts(
 		"SET work_mem = '3MB'", "SELECT pg_advisory_unlock_all();CLOSE ALL;UNLISTEN *;RESET ALL;", "SHOW work_mem",
@@ -125,6 +131,7 @@ func TestResetsInTextsAndBlocks(t *testing.T) {
 
 // TestDiscardAllTakesNothingFromOthers: statements on backends are everybody's.
 func TestDiscardAllTakesNothingFromOthers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: alone})
 	c := dialRaw(t, w.address, nil)
 	c.ask(pipeline(parse("n1", "SELECT 11"), parse("", "DISCARD ALL"), bind("", ""), run(""), sync1)...)
@@ -136,6 +143,7 @@ func TestDiscardAllTakesNothingFromOthers(t *testing.T) {
 
 // TestDeallocationByCodeIsNoticed: the client that did it, and nobody else, may find its statements gone.
 func TestDeallocationByCodeIsNoticed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: alone, unsharded: true})
 	c, d := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
 	use := []pgproto3.FrontendMessage{bind("", "n1"), run(""), sync1}
@@ -153,6 +161,7 @@ func TestDeallocationByCodeIsNoticed(t *testing.T) {
 
 // TestPortalsThatWereNotClosedAreKnown: what they run when they are executed after all is noted.
 func TestPortalsThatWereNotClosedAreKnown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: pool.Config{PerShard: 2}})
 	c := dialRaw(t, w.address, nil)
 	c.query("BEGIN; SELECT 1 FROM undeclared")
@@ -173,6 +182,7 @@ func TestPortalsThatWereNotClosedAreKnown(t *testing.T) {
 
 // TestSequencesOfOthersAreNotSeen by a client that keeps its backend.
 func TestSequencesOfOthersAreNotSeen(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: alone, setUp: []string{"CREATE SEQUENCE numbers"}})
 	dialRaw(t, w.address, nil).query("SELECT nextval('numbers')")
 	c := dialRaw(t, w.address, nil)
@@ -188,6 +198,7 @@ func TestSequencesOfOthersAreNotSeen(t *testing.T) {
 
 // TestDateStyleHasTwoParts: SET changes the one that it names, on whichever backend.
 func TestDateStyleHasTwoParts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{pools: alone})
 	read := "SELECT current_setting('datestyle'), extract(month FROM '03/04/2020'::date)"
 	key := fmt.Sprintf("SELECT count(*) FROM orders WHERE id = %d", w.key(t, 2, 0))
@@ -204,6 +215,7 @@ func TestDateStyleHasTwoParts(t *testing.T) {
 
 // TestLiteralsOfSeveralTexts: those of a prepared statement and of the text that executes it are different ones.
 func TestLiteralsOfSeveralTexts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{
 		"CREATE TABLE pairs (a bigint, b text, c text, PRIMARY KEY (a, b, c))",
 	}})
@@ -232,6 +244,7 @@ func TestLiteralsOfSeveralTexts(t *testing.T) {
 
 // TestPreparingWithFlushTiesNothing: what is prepared and described without a Sync can be used on any shard.
 func TestPreparingWithFlushTiesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for number := 1; number <= 2; number++ {
 		k := text(w.key(t, number, 0))
@@ -247,18 +260,21 @@ func TestPreparingWithFlushTiesNothing(t *testing.T) {
 
 // TestQuestionsInsideTransactionsNeedNoSecondBackend: or all who have one would wait for another.
 func TestQuestionsInsideTransactionsNeedNoSecondBackend(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{pools: alone, setUp: []string{"CREATE SCHEMA aside"}})
 	w.sameAsPlain(t, texts("BEGIN", "SELECT 1 FROM undeclared", "SET LOCAL search_path = public, aside", "SELECT 2 FROM undeclared", "SELECT nothing FROM undeclared", "COMMIT")...)
 }
 
 // TestOtherEncodingsInLiterals: what is not UTF-8 is no obstacle where it is a value.
 func TestOtherEncodingsInLiterals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	w.sameAsPlain(t, texts("SET client_encoding = 'LATIN1'", "SELECT '\xe9', 77 AS zzq", "SELECT length('\xe9\xe8')")...)
 }
 
 // TestManyMessagesWithoutSync are answered on the way: they would fill the memory otherwise.
 func TestManyMessagesWithoutSync(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.send(repeated(20_000, []pgproto3.FrontendMessage{closeStatement("x")})...)
@@ -278,6 +294,7 @@ func TestBooleansAreReadAsPostgreSQLDoes(t *testing.T) {
 
 // TestWhatOwnFunctionsSetEndsWithTheClient, whatever they were declared.
 func TestWhatOwnFunctionsSetEndsWithTheClient(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, pools: alone, setUp: []string{
 		"CREATE FUNCTION puts(text, text) RETURNS text LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN set_config($1, $2, false); END'",
 	}})

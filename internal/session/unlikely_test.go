@@ -21,6 +21,7 @@ func shardedBy(shards int, keyType, name, definition, key string) worldConfig {
 
 // TestBoundsThatNoKeyHas: a bound that is no value of the key's type lies below or above all of them, and bounds nothing.
 func TestBoundsThatNoKeyHas(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ keyType, beyond string }{{"integer", "3000000000"}, {"smallint", "40000"}} {
 		t.Run(c.keyType, func(t *testing.T) {
 			w := newWorld(t, shardedBy(2, "100:"+c.keyType, "ranged", "id "+c.keyType+" PRIMARY KEY, note text", "id"))
@@ -37,6 +38,7 @@ func TestBoundsThatNoKeyHas(t *testing.T) {
 
 // TestNullsThatAreWords: with array_nulls off, NULL in an array's text is a word.
 func TestNullsThatAreWords(t *testing.T) {
+	t.Parallel()
 	t.Run("keys", func(t *testing.T) {
 		w := newWorld(t, shardedBy(3, "text", "words", "w text PRIMARY KEY", "w"))
 		steps := texts("INSERT INTO words VALUES ('NULL'), ('null'), ('a'), ('b'), ('c'), ('d')")
@@ -65,6 +67,7 @@ func TestNullsThatAreWords(t *testing.T) {
 // TestCommitsOverShardsAreFlushed: a client that does not wait for its commits on disk waits for one over several shards, or a crash of the
 // shard that decides would undo its part alone.
 func TestCommitsOverShardsAreFlushed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true})
 	keys := []int64{w.key(t, 1, 0), w.key(t, 2, 0)}
 	client := w.client(t)
@@ -91,6 +94,7 @@ func TestCommitsOverShardsAreFlushed(t *testing.T) {
 
 // TestCopiesThatWouldDiffer: a write to a reference table that might do something else on another shard does the same to all copies, or is refused.
 func TestCopiesThatWouldDiffer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true, setUp: []string{
 		"CREATE TABLE rates (code text PRIMARY KEY, rate text)",
 		"CREATE TABLE touched (code text PRIMARY KEY, at timestamptz)",
@@ -139,6 +143,7 @@ func TestCopiesThatWouldDiffer(t *testing.T) {
 
 // TestRowsWithTriggersDoNotMove: what moves a row to another shard is no UPDATE there.
 func TestRowsWithTriggersDoNotMove(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true, setUp: []string{
 		"CREATE TABLE counted (id bigint PRIMARY KEY, writes int DEFAULT 0)",
 		"CREATE FUNCTION counts() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN NEW.writes := NEW.writes + 1; RETURN NEW; END $$",
@@ -173,6 +178,7 @@ func (w *world) sameCopies(t *testing.T, table, want string) {
 
 // TestParametersBetweenRouterAndShards cannot be set by clients in any way.
 func TestParametersBetweenRouterAndShards(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	client := w.client(t)
 	before := insertParcel(t, client, w.key(t, 1, 0))

@@ -59,6 +59,7 @@ func viewWorld(t *testing.T) *world {
 
 // TestViewsAreAnsweredAsByOneServer in every form in which queries read them.
 func TestViewsAreAnsweredAsByOneServer(t *testing.T) {
+	t.Parallel()
 	w := viewWorld(t)
 	ext := func(sql string, values ...string) step { return sent(pipeline(unnamed(sql, values...), sync1)...) }
 	for name, steps := range map[string][]step{
@@ -106,6 +107,7 @@ func TestViewsAreAnsweredAsByOneServer(t *testing.T) {
 
 // TestViewsChangeOnEveryShard: what is planned goes by what they show now, whoever asks.
 func TestViewsChangeOnEveryShard(t *testing.T) {
+	t.Parallel()
 	w := viewWorld(t)
 	other := dialRaw(t, w.address, nil)
 	other.query("SELECT count(*) FROM late")
@@ -135,6 +137,7 @@ func TestViewsChangeOnEveryShard(t *testing.T) {
 
 // TestViewsKeepTheirRights: who may read a view reads it by its owner's rights, as far as it can be asked by its name.
 func TestViewsKeepTheirRights(t *testing.T) {
+	t.Parallel()
 	w := viewWorld(t)
 	w.sameAsPlain(t, texts("GRANT SELECT ON late, notes, by_key, renamed TO reader", "GRANT SELECT ON lines TO reader", "SET ROLE reader", "SELECT * FROM late WHERE id = 7", "SELECT count(*) FROM late", "SELECT note, count(*) FROM late GROUP BY note ORDER BY 1",
 		"SELECT a.id FROM late a JOIN late b ON b.id = a.id + 1 ORDER BY 1", "SELECT * FROM by_key ORDER BY id", "SELECT * FROM orders WHERE id = 7", "SELECT count(*) FROM last_three", "SET ROLE stranger", "SELECT * FROM late WHERE id = 7", "SELECT count(*) FROM late", "SELECT count(*) FROM by_key",
@@ -151,6 +154,7 @@ func TestViewsKeepTheirRights(t *testing.T) {
 
 // TestRightsToColumnsOfViews: who may read some columns of a view that is taken apart reads no others through it, with parameters too.
 func TestRightsToColumnsOfViews(t *testing.T) {
+	t.Parallel()
 	w := viewWorld(t)
 	w.sameAsPlain(t, texts("GRANT SELECT ON orders, lines TO reader", "GRANT SELECT (note) ON notes TO reader", "GRANT SELECT (id) ON last_three TO reader", "SET ROLE reader",
 		"SELECT note FROM notes ORDER BY 1", "SELECT * FROM notes ORDER BY 1", "SELECT id FROM last_three", "SELECT note FROM last_three", "SELECT id FROM last_three WHERE note = 'x'", "SELECT count(*) FROM last_three")...)
@@ -170,6 +174,7 @@ func TestRightsToColumnsOfViews(t *testing.T) {
 
 // TestTemporaryViewsOverShardedTables are refused: they would show the home shard's rows.
 func TestTemporaryViewsOverShardedTables(t *testing.T) {
+	t.Parallel()
 	w := viewWorld(t)
 	c := dialRaw(t, w.address, nil)
 	for _, sql := range []string{"CREATE TEMP VIEW v AS SELECT * FROM orders", "CREATE TEMP VIEW v AS SELECT * FROM late", "CREATE VIEW pg_temp.v AS SELECT * FROM notes", "CREATE OR REPLACE VIEW late AS SELECT o.* FROM orders o, things"} {
@@ -183,6 +188,7 @@ func TestTemporaryViewsOverShardedTables(t *testing.T) {
 
 // TestWritingThroughViews: to the table that they show, where its key says, with their checks and rights.
 func TestWritingThroughViews(t *testing.T) {
+	t.Parallel()
 	w := viewWorld(t)
 	ext := func(sql string, values ...string) step { return sent(pipeline(unnamed(sql, values...), sync1)...) }
 	w.sameButOrder(t, append(texts(
@@ -202,6 +208,7 @@ func TestWritingThroughViews(t *testing.T) {
 
 // TestSamplesInViews: a sample that a view takes is taken, also where the view's rows are brought together.
 func TestSamplesInViews(t *testing.T) {
+	t.Parallel()
 	w := viewWorld(t)
 	w.sameAsPlain(t, texts("CREATE VIEW nothing AS SELECT * FROM orders TABLESAMPLE BERNOULLI (0)", "CREATE VIEW everything AS SELECT * FROM orders TABLESAMPLE BERNOULLI (100)",
 		"SELECT count(*) FROM nothing", "SELECT note, count(*) FROM nothing GROUP BY note", "SELECT count(*) FROM nothing n JOIN things t ON t.id = n.id", "SELECT * FROM nothing WHERE id = 7",
@@ -210,6 +217,7 @@ func TestSamplesInViews(t *testing.T) {
 
 // TestTheOrderOfBytes: a database is known to order texts by their bytes by its provider too, whatever the name of its locale is.
 func TestTheOrderOfBytes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, unsharded: true})
 	admin := w.onShard(t, 1)
 	execute(t, admin, "CREATE DATABASE by_bytes TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'")

@@ -106,6 +106,7 @@ func (h *schemaHeld) isSet() bool {
 
 // TestNoCancellationIsLost: whatever the session is about when a request to cancel comes, be it a question of its own, the statement ends with it.
 func TestNoCancellationIsLost(t *testing.T) {
+	t.Parallel()
 	held := &schemaHeld{}
 	config := held.config()
 	config.Definitions, config.HoldTimeout = heldDefinitions{held}, time.Minute
@@ -134,6 +135,7 @@ func TestNoCancellationIsLost(t *testing.T) {
 
 // TestCancellingWhileTheClientIsWaitedFor: as in PostgreSQL that does nothing, though the client has sent the beginning of something.
 func TestCancellingWhileTheClientIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
 	c.query("SELECT 1")

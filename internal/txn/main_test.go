@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,12 +15,20 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cleavedb/cleave/internal/localpg"
-	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/shardtest"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		model.Remove()
+		os.Exit(code)
+	}))
+}
+
+// model is what all shards begin as.
+var model = shardtest.NewModel()
 
 const clusterID = "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11"
 
@@ -55,14 +64,11 @@ func newWorld(t testing.TB, count int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, m: m, servers: pgtest.StartN(t, count)}
+	w := &world{t: t, m: m, servers: model.StartN(t, count)}
 	for i, server := range w.servers {
 		spec := topology.ShardSpec{Name: fmt.Sprintf("s%d", i+1), Primary: topology.InstanceSpec{Address: server.Addr()}, Database: "postgres", User: server.Superuser(), SSLMode: "disable", Weight: 1}
 		conn := w.dial(t, spec)
 		w.conns = append(w.conns, conn)
-		if _, _, err := shard.Install(t.Context(), conn); err != nil {
-			t.Fatal(err)
-		}
 		if err := shard.Claim(t.Context(), conn, clusterID, spec, w.m); err != nil {
 			t.Fatal(err)
 		}

@@ -93,14 +93,17 @@ func plainServers(t *testing.T, count int) []string {
 	return dsns
 }
 
-// runAll runs every script in every pass, and then every shape with every kind of key.
-func runAll(t *testing.T, p pair) {
+// runAll runs every script in every pass, every shape with every kind of key, and the ground, side by side: each part has servers of its own.
+func runAll(t *testing.T, start func(*testing.T) pair) {
 	t.Helper()
-	var total count
-	t.Run("scripts", func(t *testing.T) { p.runScripts(t, &total) })
-	t.Run("shapes", func(t *testing.T) { p.runShapes(t, &total) })
-	t.Run("ground", func(t *testing.T) { p.runGround(t, &total) })
-	t.Logf("%d statements with equal answers, %d refused as written down", total.equal, total.refused)
+	for name, run := range map[string]func(pair, *testing.T, *count){"scripts": pair.runScripts, "shapes": pair.runShapes, "ground": pair.runGround} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var total count
+			run(start(t), t, &total)
+			t.Logf("%d statements with equal answers, %d refused as written down", total.equal, total.refused)
+		})
+	}
 }
 
 // runScripts runs the scripts; those that declare tables come last, since they change what is allowed.
@@ -208,17 +211,23 @@ const sampledKinds = 5
 // TestTwoPlainServersAgree proves the scripts: nothing in them may be different by itself.
 func TestTwoPlainServersAgree(t *testing.T) {
 	skipShort(t)
-	servers := plainServers(t, 2)
-	runAll(t, pair{plain: servers[0], router: servers[1], sample: os.Getenv("CLEAVE_ALL_SCRIPTS") == ""})
+	t.Parallel()
+	runAll(t, func(t *testing.T) pair {
+		servers := plainServers(t, 2)
+		return pair{plain: servers[0], router: servers[1], sample: os.Getenv("CLEAVE_ALL_SCRIPTS") == ""}
+	})
 }
 
 func TestTheRouterAgreesWithPostgreSQL(t *testing.T) {
 	skipShort(t)
-	data := filepath.Join(cluster.Folder(t), "cluster")
-	dev := cluster.Start(t, "--data", data, "--shards", "3")
-	defer dev.Interrupt(t)
-	router := fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", role, dev.Listen, database)
-	runAll(t, pair{plain: plainServers(t, 1)[0], router: router, isRouter: true, api: dev.API})
+	t.Parallel()
+	runAll(t, func(t *testing.T) pair {
+		data := filepath.Join(cluster.Folder(t), "cluster")
+		dev := cluster.Start(t, "--data", data, "--shards", "3")
+		t.Cleanup(func() { dev.Interrupt(t) })
+		router := fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", role, dev.Listen, database)
+		return pair{plain: plainServers(t, 1)[0], router: router, isRouter: true, api: dev.API}
+	})
 }
 
 func skipShort(t *testing.T) {

@@ -6,7 +6,8 @@
 // the machine they skip it too, or fail it if CLEAVE_REQUIRE_POSTGRES is set.
 //
 // When the test ends, its servers are ended and their folders removed, whatever the test did to them; if it failed, the
-// ends of their logs are printed. It does not share servers between tests: who wants that shares in a parent test. Running
+// ends of their logs are printed. It does not share servers between tests: who wants that shares in a parent test, or lets them begin as copies of
+// a [Model]. Running
 // them is the work of package localpg. All functions must be called from the test's own goroutine, as they may end it.
 package pgtest
 
