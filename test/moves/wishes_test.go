@@ -88,8 +88,9 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.wish(t, id, "switch")
 		s.says(t, id, "has used the tables", func(m api.Move) string { return m.Waiting })
 		s.wish(t, id, "cancel")
+		s.await(t, id, time.Minute, "cancelling")
+		execute(t, open, "COMMIT") // which may read what stands in for the tables until then
 		s.await(t, id, time.Minute, "cancelled")
-		execute(t, open, "COMMIT")
 		s.clean(t)
 	})
 	t.Run("a change that the target refuses is mended", func(t *testing.T) {
@@ -104,6 +105,12 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.says(t, id, "has refused a change", func(m api.Move) string { return m.Stopped })
 		execute(t, target, "DELETE FROM fixed WHERE id = $1", key)
 		s.wish(t, id, "resume")
+		s.says(t, id, "goes on", func(m api.Move) string {
+			if m.Stopped == "" {
+				return "goes on"
+			}
+			return ""
+		})
 		s.wish(t, id, "switch")
 		s.await(t, id, time.Minute, "done")
 		var n int64
