@@ -82,6 +82,8 @@ select count(distinct 1), count(distinct a), string_agg(distinct b, ',') from nt
 
 select 'x' as l, count(*) from nt group by rollup (l) order by 1, 2
 
+-- PostgreSQL takes l for a constant and does not order by it, so that the rows of (l) and of () come as its plan has them.
+-- unordered
 select 1 as l, a, count(*) from nt group by grouping sets ((l), (a), ()) order by 1, 2, 3
 
 select 'x' as l, a, string_agg(b, ',' order by b, k) from nt group by 1, 2 order by 1, 2
