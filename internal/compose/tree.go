@@ -18,6 +18,13 @@ func eachReflected(m protoreflect.Message, visit func(proto.Message) bool) {
 	if !m.IsValid() || !visit(m.Interface()) {
 		return
 	}
+	if kinds := m.Descriptor().Oneofs().ByName("node"); kinds != nil {
+		// A node is one of hundreds of kinds: to ask for each whether it is that took most of the time of planning.
+		if kind := m.WhichOneof(kinds); kind != nil {
+			eachReflected(m.Get(kind).Message(), visit)
+		}
+		return
+	}
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
