@@ -12,11 +12,11 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// TestRangesOfRawKeysAreMeasured by keys that shards sample, and divided where their rows are.
+// TestRangesOfRawKeysAreMeasured by keys that shards sample, and divided where their rows are. There are so few rows that all are sampled: the figures do not depend on chance.
 func TestRangesOfRawKeysAreMeasured(t *testing.T) {
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], `CREATE TABLE events (id bigint PRIMARY KEY, note text); CREATE TABLE few (id bigint PRIMARY KEY);
-		INSERT INTO events SELECT CASE WHEN n <= 27000 THEN n ELSE 1000000 + n END, repeat('x', 100) FROM generate_series(1, 30000) n`)
+		INSERT INTO events SELECT CASE WHEN n <= 9000 THEN n ELSE 1000000 + n END, repeat('x', 400) FROM generate_series(1, 10000) n`)
 	request := together(sharding(t, "events", "id"), sharding(t, "few", "id"))
 	request.Strategy, request.SplitAt = "range", []topology.Point{{"1000000"}, {"2000000"}}
 	shardTable(t, p, request)
@@ -38,16 +38,16 @@ func TestRangesOfRawKeysAreMeasured(t *testing.T) {
 			rows[strings.Join(r.From, ",")] += r.Rows
 		}
 	}
-	if near := func(got, want int64) bool { return math.Abs(float64(got-want)) < 1500 }; !near(rows[""], 27000) || !near(rows["1000000"], 3000) || rows["2000000"] != 0 {
+	if near := func(got, want int64) bool { return math.Abs(float64(got-want)) < 500 }; !near(rows[""], 9000) || !near(rows["1000000"], 1000) || rows["2000000"] != 0 {
 		t.Errorf("ranges have %v rows", rows)
 	}
-	// The first range has 27,000 rows whose keys are next to each other: their middle is not that of the numbers.
+	// The first range has 9,000 rows whose keys are next to each other: their middle is not that of the numbers.
 	changed, err := p.SplitRanges(t.Context(), name, api.SplitRanges{Middle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	middle, err := strconv.Atoi(changed.Keyspace.Ranges[1].From[0])
-	if err != nil || middle < 10000 || middle > 17000 {
+	if err != nil || middle < 4000 || middle > 5000 {
 		t.Errorf("the middle of the rows is %v, %v", changed.Keyspace.Ranges[1].From, err)
 	}
 	if _, err := p.SplitRanges(t.Context(), name, api.SplitRanges{Middle: true, Of: []string{"3000000"}}); err == nil || !strings.Contains(err.Error(), "no rows") {
