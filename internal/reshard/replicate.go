@@ -221,7 +221,7 @@ func (r *run) mayGoOn(ctx context.Context) error {
 		return err
 	case enabled:
 		return nil
-	case !move.Resumed:
+	case !move.Resumed && move.Failures >= mostStops:
 		return stop("shard %q has refused a change, and its log says which: a row that another one there excludes, for example. Mend it and resume the move, or cancel it", move.Target)
 	}
 	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
@@ -231,8 +231,14 @@ func (r *run) mayGoOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !move.Resumed { // a server that was away stops it too
+		return fmt.Errorf("the subscription on shard %q has stopped, and its log says why: it is tried again", move.Target)
+	}
 	return r.save(ctx, func(m *Move) { m.Resumed = false })
 }
+
+// mostStops is how often a subscription that has stopped is started again.
+const mostStops = 4
 
 // copyAgain goes back to the copy.
 func (r *run) copyAgain(ctx context.Context, why string) error {

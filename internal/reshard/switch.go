@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,12 +115,12 @@ func (s *switching) await(ctx context.Context) error {
 		if err := s.isKept(ctx); err != nil {
 			return err
 		}
-		waiting, err := s.longest(ctx)
+		waiting, err := s.unheard(ctx)
 		if waiting == "" && err == nil {
-			waiting, err = s.behind(ctx)
+			waiting, err = s.longest(ctx)
 		}
 		if waiting == "" && err == nil {
-			waiting, err = s.unheard(ctx)
+			waiting, err = s.behind(ctx)
 		}
 		if err != nil {
 			return err
@@ -175,7 +177,7 @@ func (s *switching) rehearse(ctx context.Context) (err error) {
 	return err
 }
 
-// longest names a transaction that has had one of the tables locked for too long.
+// longest names a transaction that has had one of the tables locked for too long. Those of routers that hear nothing do not count: they are ended.
 func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 	names := make([]string, len(s.tables))
 	for i, t := range s.tables {
@@ -186,9 +188,10 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 		err := conn.QueryRow(ctx, `
 			SELECT (SELECT format('a transaction of user %s, process %s, has used the tables for %s ms', a.usename, a.pid, (extract(epoch FROM now() - a.xact_start) * 1000)::bigint)
 				FROM pg_stat_activity a WHERE a.xact_start < now() - $2::interval AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
+					AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = a.pid AND b.start = a.backend_start AND b.router = ANY ($3))
 					AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation IN
 						(SELECT coalesce(p.relid, t::regclass) FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true))
-				ORDER BY a.xact_start LIMIT 1)`, names, oldestOpen).Scan(&found)
+				ORDER BY a.xact_start LIMIT 1)`, names, oldestOpen, slices.Collect(maps.Keys(s.deaf))).Scan(&found)
 		if err != nil {
 			return "", err
 		}

@@ -135,6 +135,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 		execute(t, conn, "DELETE FROM fixed WHERE id = $1", key)
 		id := s.start(t, api.StartMove{From: "s1", To: "s2", KeepSeconds: 600})
 		s.await(t, id, time.Minute, "switched")
+		s.says(t, id, "it can be rolled back", func(m api.Move) string { return m.Waiting }) // so nothing goes forward any more
 		source := s.onShard(t, 1)
 		execute(t, source, "INSERT INTO fixed (id, n) VALUES ($1, 7)", key)
 		execute(t, conn, "INSERT INTO fixed (id, n) VALUES ($1, 1)", key)
