@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +34,8 @@ type switching struct {
 	settled   []string
 	// deaf are routers that hear nothing any more, by ID: they are ended on the shards rather than waited for.
 	deaf map[string]bool
+	// hearing are the others, but for those that are gone.
+	hearing []string
 	// mayBeClosed: a shard may have recorded that the owner takes nothing.
 	mayBeClosed bool
 	begun       time.Time
@@ -151,10 +151,11 @@ func (s *switching) unheard(ctx context.Context) (string, error) {
 		return "", err
 	}
 	waiting := ""
-	s.deaf = map[string]bool{}
+	s.deaf, s.hearing = map[string]bool{}, []string{}
 	for _, router := range routers {
 		switch since := s.r.deafSince(router.ID, router.Applied >= now.Version()); {
 		case since.IsZero():
+			s.hearing = append(s.hearing, router.ID)
 		case time.Since(since) < deafAfter:
 			waiting = fmt.Sprintf("router %s has not heard of the shard map yet", router.Name)
 		default:
@@ -188,10 +189,10 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 		err := conn.QueryRow(ctx, `
 			SELECT (SELECT format('a transaction of user %s, process %s, has used the tables for %s ms', a.usename, a.pid, (extract(epoch FROM now() - a.xact_start) * 1000)::bigint)
 				FROM pg_stat_activity a WHERE a.xact_start < now() - $2::interval AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
-					AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = a.pid AND b.start = a.backend_start AND b.router = ANY ($3))
+					AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = a.pid AND b.start = a.backend_start AND b.router <> ALL ($3))
 					AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation IN
 						(SELECT coalesce(p.relid, t::regclass) FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true))
-				ORDER BY a.xact_start LIMIT 1)`, names, oldestOpen, slices.Collect(maps.Keys(s.deaf))).Scan(&found)
+				ORDER BY a.xact_start LIMIT 1)`, names, oldestOpen, s.hearing).Scan(&found)
 		if err != nil {
 			return "", err
 		}
