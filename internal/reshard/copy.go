@@ -180,7 +180,11 @@ func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	results, err := conn.Exec(ctx, "CREATE_REPLICATION_SLOT "+c.move.forward()+" LOGICAL pgoutput (SNAPSHOT 'export')").ReadAll()
+	var results []*pgconn.Result
+	err = c.r.untilOthersEnd(ctx, func() error {
+		results, err = conn.Exec(ctx, "CREATE_REPLICATION_SLOT "+c.move.forward()+" LOGICAL pgoutput (SNAPSHOT 'export')").ReadAll()
+		return err
+	})
 	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 3) {
 		err = errors.New("the server did not tell the snapshot")
 	}

@@ -124,6 +124,9 @@ func (r *run) patiently(ctx context.Context, work func() error) error {
 		if pause > 100*time.Millisecond {
 			r.say(ctx, "transactions that use the tables have to end before they can be locked for a moment", nil)
 		}
+		if pause == time.Second {
+			r.endAbandoned(ctx)
+		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -290,7 +290,10 @@ func (r *run) makeWayBack(ctx context.Context) error {
 	err := r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
 		has, err := exists(ctx, conn, "SELECT FROM pg_replication_slots WHERE slot_name = $1", move.back())
 		if err == nil && !has {
-			_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", move.back())
+			err = r.untilOthersEnd(ctx, func() error {
+				_, err := conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", move.back())
+				return err
+			})
 		}
 		return err
 	})

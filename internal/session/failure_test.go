@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -611,4 +613,48 @@ func TestTooManyClients(t *testing.T) {
 		return err == nil
 	})
 	execute(t, b, "SELECT 1")
+}
+
+// TestAStatementThatIsLostIsPreparedAgain under its name: its client was never told that there is one. The server says nothing before it is gone.
+func TestAStatementThatIsLostIsPreparedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{noPlain: true})
+	conn := w.client(t)
+	const sql = "SELECT count(*), 1 FROM orders WHERE id = $1"
+	execute(t, w.client(t), "SELECT count(*) FROM orders WHERE id = $1", 1) // so that the router has nothing to ask but for the statement
+	lockers := []*pgx.Conn{w.onShard(t, 1), w.onShard(t, 2)}
+	for _, locker := range lockers {
+		execute(t, locker, "BEGIN")
+		execute(t, locker, "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+	}
+	lost := make(chan error, 1)
+	go func() {
+		_, err := conn.Prepare(t.Context(), "counted", sql)
+		lost <- err
+	}()
+	eventually(t, "a shard's backend waits", func() bool {
+		for _, locker := range lockers {
+			var pid int
+			err := locker.QueryRow(t.Context(), "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type = 'client backend'").Scan(&pid)
+			if err == nil {
+				return syscall.Kill(pid, syscall.SIGKILL) == nil
+			}
+		}
+		return false
+	})
+	var parsed *pgconn.PrepareError
+	if err := <-lost; !errors.As(err, &parsed) || parsed.ParseComplete {
+		t.Fatalf("it was prepared, though its backend was killed: %v", err)
+	}
+	for _, locker := range lockers {
+		_ = locker.Close(t.Context()) // the server of one of them has ended it
+	}
+	eventually(t, "the statement is prepared", func() bool {
+		_, err := conn.Prepare(t.Context(), "counted", sql)
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) && refused.Code == pgerr.DuplicatePrepared {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }

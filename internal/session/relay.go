@@ -518,6 +518,15 @@ func (s *session) undoExpected(e *expect, failed bool) {
 	}
 }
 
+// forgetUnanswered forgets statements of which a lost server has not said that it has them: clients prepare them again under the same names.
+func (s *session) forgetUnanswered() {
+	for i := s.head; i < len(s.expects); i++ {
+		if e := &s.expects[i]; e.kind == expectParse && e.op >= 0 && s.ops[e.op].kind == opParse {
+			s.forgetStatement(s.ops[e.op].statement)
+		}
+	}
+}
+
 func (s *session) forgetStatement(st *statement) {
 	switch {
 	case s.unnamed == st:
@@ -590,6 +599,7 @@ func (s *session) lost(cause error) error {
 	inBlock := s.status != statusIdle || s.tx.open || s.beside != nil && s.beside.open
 	s.beside = nil
 	torn := s.passing > 0 && !s.passingHide
+	s.forgetUnanswered()
 	s.drop(cause.Error())
 	if torn { // the client is in the middle of a message that will not end
 		s.out = s.out[:0]

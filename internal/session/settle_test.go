@@ -163,3 +163,39 @@ func TestOldPlansGetNoNewBackends(t *testing.T) {
 		})
 	}
 }
+
+// TestAStatementWaitsForTheMapThatItsShardAsksFor: the router has slept, and hears of it in a moment.
+func TestAStatementWaitsForTheMapThatItsShardAsksFor(t *testing.T) {
+	w, publish := announced(t, pool.Config{PerShard: 1})
+	conn, key := w.client(t), w.key(t, 1, 1)
+	const read = "SELECT count(*) FROM orders WHERE id = $1"
+	execute(t, conn, read, key)
+	shard := w.onShard(t, 1)
+	execute(t, shard, "UPDATE cleave.identity SET minimum_version = $1", w.published.Load().Version()+1)
+	execute(t, shard, "SELECT pg_terminate_backend(pid) FROM cleave.backends")
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			err := conn.QueryRow(t.Context(), read, key).Scan(new(int))
+			var gone *pgconn.PgError
+			if !errors.As(err, &gone) || gone.Code != pgerr.AdminShutdown { // it got a backend that was not quite gone
+				ended <- err
+				return
+			}
+		}
+	}()
+	eventually(t, "a backend was refused", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+		var refused bool
+		err := shard.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE state = 'idle in transaction (aborted)')").Scan(&refused)
+		return err == nil && refused
+	})
+	publish(w.m.Keyspace("main").Spec().Ranges)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -587,6 +587,9 @@ func (s *session) lostPart(cause error) error {
 	e := s.lostError(cause)
 	torn := s.passing > 0 && !s.passingHide
 	spared, shard := s.spares(e), s.backend.Shard()
+	if !spared {
+		s.forgetUnanswered()
+	}
 	s.drop(cause.Error())
 	s.passing, s.head = 0, len(s.expects)
 	if spared {

@@ -572,7 +572,7 @@ func Greet(router string, version func() uint64, learnt func(shardNumber int, g 
 		if b.Parameters()["in_hot_standby"] == "on" {
 			return errReplica
 		}
-		rows, err := b.Exec(ctx, shard.HelloSQL(router, version()))
+		rows, err := sayHello(ctx, b, router, version)
 		if err != nil {
 			return fmt.Errorf("say hello to shard %q: %w", b.ShardName(), err)
 		}
@@ -595,5 +595,34 @@ func Greet(router string, version func() uint64, learnt func(shardNumber int, g 
 			learnt(b.Shard(), greeting)
 		}
 		return nil
+	}
+}
+
+// mapPatience is how long a backend waits for the map that its shard asks for: a router that was stopped for a while reads it as soon as it goes on.
+const mapPatience = 3 * time.Second
+
+// sayHello says it again if the router hears of a newer map soon.
+func sayHello(ctx context.Context, b *pool.Backend, router string, version func() uint64) ([]pool.Row, error) {
+	deadline := time.Now().Add(mapPatience)
+	for {
+		known := version()
+		rows, err := b.Exec(ctx, shard.HelloSQL(router, known))
+		var refused *pgerr.Error
+		if !errors.As(err, &refused) || refused.Code != pgerr.OldMap {
+			return rows, err
+		}
+		for version() == known {
+			if time.Now().After(deadline) {
+				return nil, err
+			}
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return nil, errors.Join(err, ctx.Err())
+			}
+		}
+		if _, err := b.Exec(ctx, "ROLLBACK"); err != nil {
+			return nil, err
+		}
 	}
 }

@@ -120,6 +120,16 @@ func endUnsettled(ctx context.Context, conn *pgx.Conn, settled []string) (pids [
 	return pids, err
 }
 
+// EndAbandoned ends backends of routers that are not among those that are there, if their transactions have been open for some time: nobody may ever end them.
+func EndAbandoned(ctx context.Context, conn *pgx.Conn, there []string, open time.Duration) (ended int, err error) {
+	err = conn.QueryRow(ctx, `SELECT count(CASE WHEN pg_terminate_backend(a.pid) THEN 1 END) FROM pg_stat_activity a JOIN cleave.backends b ON a.pid = b.pid AND a.backend_start = b.start
+		WHERE b.router <> ALL ($1) AND a.xact_start < now() - $2::interval`, there, open).Scan(&ended)
+	if err != nil {
+		return 0, fmt.Errorf("end transactions of routers that are gone: %w", err)
+	}
+	return ended, nil
+}
+
 // forgetEnded deletes what is noted of backends that are gone.
 func forgetEnded(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, "DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start)")
