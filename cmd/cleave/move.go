@@ -20,7 +20,7 @@ func newMove() *cobra.Command {
 		Use:   "move",
 		Short: "Move rows from one shard to another while the application writes",
 		Long: `A move carries ranges of a keyspace, or single keys, from one shard to another, all tables of the
-keyspace together. Reads and writes go on; when both sides are equal, statements are held for some
+keyspace together; or whole tables that are on one shard alone. Reads and writes go on; when both sides are equal, statements are held for some
 milliseconds while the owner changes. Until it is cleaned up, a move can be rolled back.
 
 The leader carries moves out, one at a time for each keyspace; whatever dies, it goes on.`,
@@ -87,17 +87,21 @@ func newMoveStart(c *connection) *cobra.Command {
 	var wait bool
 	var out output
 	cmd := &cobra.Command{
-		Use:   "start --to SHARD (--range LO:HI | --key VALUE | --from SHARD)",
+		Use:   "start --to SHARD (--range LO:HI | --key VALUE | --table NAME | --from SHARD)",
 		Short: "Start a move",
 		Long: `Start a move of ranges (--range, as often as needed), of single keys (--key), or of all that a shard
 owns (--from alone). A range is written as its first point, a colon, and the first point behind it; either
 may be left out: in a keyspace by hash 16 hexadecimal digits, in one by range the key itself. Points and
 keys of several columns are JSON lists: --key '["eu", 17]'. A single key becomes pinned to the shard.
 
+Tables that are on one shard alone, because nobody has declared them or they were moved before, move as
+a whole (--table, as often as needed): all that refer to each other together.
+
 Where ranges belong to several shards, there is one move for each.`,
 		Example: `  cleave move start --keyspace main --to s2 --range 0000000000000000:4000000000000000
   cleave move start --keyspace events --to s3 --range 2026-01-01:2026-07-01
   cleave move start --keyspace main --to s3 --key 4711 --wait
+  cleave move start --to s3 --table audit_log --table audit_details
   cleave move start --from s1 --to s2 --keep 24h --manual`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -138,6 +142,7 @@ Where ranges belong to several shards, there is one move for each.`,
 	flags.StringVar(&request.From, "from", "", "the shard that has them; with neither --range nor --key, all that it owns moves")
 	flags.StringArrayVar(&ranges, "range", nil, "a range, LO:HI")
 	flags.StringArrayVar(&keys, "key", nil, "a single key")
+	flags.StringArrayVar(&request.Tables, "table", nil, "a table that is on one shard alone")
 	flags.IntVar(&request.Streams, "streams", 0, "how many copies run at once (default 2)")
 	flags.DurationVar(&keep, "keep", 0, "how long the move can be rolled back after it has switched, such as 24h")
 	flags.DurationVar(&pauseLimit, "pause-limit", 0, "how long statements may be held before the switch is taken back and tried again (default 1s)")
@@ -211,17 +216,30 @@ func parseMovePoint(text string) ([]string, error) {
 
 func printStarted(w io.Writer, list api.MoveList, dryRun bool) error {
 	for _, m := range list.Moves {
-		what := describeParts(m)
+		what := describeWhat(m)
 		if dryRun {
-			fmt.Fprintf(w, "Would move %s of keyspace %s from shard %s to shard %s.\n", what, m.Keyspace, m.From, m.To)
+			fmt.Fprintf(w, "Would move %s from shard %s to shard %s.\n", what, m.From, m.To)
 			continue
 		}
-		fmt.Fprintf(w, "Move %s: %s of keyspace %s, from shard %s to shard %s. 'cleave move watch %s' shows how far it is.\n", m.ID, what, m.Keyspace, m.From, m.To, m.ID)
+		fmt.Fprintf(w, "Move %s: %s, from shard %s to shard %s. 'cleave move watch %s' shows how far it is.\n", m.ID, what, m.From, m.To, m.ID)
 	}
 	return nil
 }
 
+// describeWhat says what moves.
+func describeWhat(m api.Move) string {
+	if len(m.Whole) > 0 {
+		return describeParts(m)
+	}
+	return describeParts(m) + " of keyspace " + m.Keyspace
+}
+
 func describeParts(m api.Move) string {
+	if n := len(m.Whole); n == 1 {
+		return "table " + m.Whole[0]
+	} else if n > 1 {
+		return counted(n, "table")
+	}
 	var parts []string
 	if n := len(m.Ranges); n > 0 {
 		parts = append(parts, counted(n, "range"))
@@ -345,7 +363,10 @@ func printMove(w io.Writer, m api.Move) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("move", "%s: %s of keyspace %s, from shard %s to shard %s", m.ID, describeParts(m), m.Keyspace, m.From, m.To)
+	line("move", "%s: %s, from shard %s to shard %s", m.ID, describeWhat(m), m.From, m.To)
+	if len(m.Whole) > 1 {
+		line("", "%s", strings.Join(m.Whole, ", "))
+	}
 	for _, r := range m.Ranges {
 		line("", "from %s to %s", pointText(r.From, "the beginning"), pointText(r.To, "the end"))
 	}

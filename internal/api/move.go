@@ -13,7 +13,7 @@ type MoveRange struct {
 	To   []string `json:"to,omitempty"`
 }
 
-// StartMove asks for rows to be moved to a shard: ranges, keys, or all that a shard owns.
+// StartMove asks for rows to be moved to a shard: ranges, keys, tables that are on one shard alone, or all that a shard owns.
 type StartMove struct {
 	Keyspace string `json:"keyspace,omitempty"`
 	To       string `json:"to"`
@@ -22,6 +22,8 @@ type StartMove struct {
 	Ranges []MoveRange `json:"ranges,omitempty"`
 	// Keys are moved one by one, and pinned.
 	Keys [][]string `json:"keys,omitempty"`
+	// Tables are on one shard alone, and move as a whole, together.
+	Tables []string `json:"tables,omitempty"`
 	// Streams is how many copies run at once, KeepSeconds how long it can be rolled back after the switch, PauseLimitMS how long statements may be held.
 	Streams      int     `json:"streams,omitempty"`
 	KeepSeconds  float64 `json:"keep_seconds,omitempty"`
@@ -58,6 +60,8 @@ type Move struct {
 	To       string      `json:"to"`
 	Ranges   []MoveRange `json:"ranges"`
 	Keys     [][]string  `json:"keys"`
+	// Whole are tables that move as a whole; then there is no keyspace.
+	Whole []string `json:"whole"`
 	// Phase is asked, checking, preparing, announcing, copying, catching up, verifying, ready, switching, switched, cleaning, cancelling, rolling back, done, cancelled or rolled back.
 	Phase string    `json:"phase"`
 	Since time.Time `json:"since"`

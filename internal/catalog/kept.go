@@ -99,7 +99,11 @@ func (r relation) under(m *topology.Map) *plan.Relation {
 			return r.declaredAs(t.Kind())
 		}
 	}
-	reached, run := r.read.reach(m), r.written.reach(m)
+	where := Home(m)
+	if t := m.Table(r.Schema, r.Name); t != nil {
+		where = t.Shard()
+	}
+	reached, run := r.read.reach(m, where), r.written.reach(m, where)
 	if r.setsParameters {
 		run = parameters
 	}
@@ -134,13 +138,12 @@ func (r relation) declaredAs(kind topology.Kind) *plan.Relation {
 // parameters is PostgreSQL's view of them, which sets them when it is written to.
 const parameters = systemSchema + ".pg_settings"
 
-// reach returns the first thing reached that the home shard alone does not have, empty if there is none.
-func (e effects) reach(m *topology.Map) string {
-	home := Home(m)
+// reach returns the first thing reached that one shard alone does not have, empty if there is none.
+func (e effects) reach(m *topology.Map, where *topology.Shard) string {
 	for _, name := range e.tables {
 		t := m.Table(name.Schema, name.Name)
 		place, keyspace := m.LocateSchema(name.Schema)
-		if declared(t) || t != nil && t.Shard() != home || keyspace != nil && place.Shard != home {
+		if declared(t) || t != nil && t.Shard() != where || keyspace != nil && place.Shard != where {
 			return name.String()
 		}
 	}

@@ -148,7 +148,7 @@ const reportAge = time.Minute
 func New(config Config) *Cluster {
 	config = config.withDefaults()
 	c := &Cluster{config: config, monitor: newMonitor(config), reports: map[int]recentReport{}, work: map[string]workReading{}}
-	c.mover = reshard.New(reshard.Config{Store: config.Store, Access: config.Access, Rename: plan.Renamed, Metrics: config.Moves, Logger: config.Logger})
+	c.mover = reshard.New(reshard.Config{Store: config.Store, Router: config.Router, Access: config.Access, Rename: plan.Renamed, Metrics: config.Moves, Logger: config.Logger})
 	c.config.FinishHold = func(ctx context.Context, hold topology.Hold) error {
 		if err := c.finishTransactions(ctx); err != nil {
 			return err

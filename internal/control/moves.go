@@ -23,6 +23,9 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	if _, err := adjustmentOf(request.MoveLimits); err != nil {
 		return api.MoveList{}, err
 	}
+	if m, err = c.withSingle(ctx, m, request); err != nil {
+		return api.MoveList{}, err
+	}
 	moves, err := movesFor(m, request)
 	if err != nil {
 		return api.MoveList{}, err
@@ -51,6 +54,9 @@ func invalidMove(move *reshard.Move, err error) error {
 	if errors.As(err, &missing) {
 		return err
 	}
+	if len(move.Whole) > 0 {
+		return &InvalidError{Message: fmt.Sprintf("tables %s cannot be moved from shard %s to shard %s: %v", strings.Join(move.Whole, ", "), move.Source, move.Target, err)}
+	}
 	return &InvalidError{Message: fmt.Sprintf("keyspace %s cannot be moved from shard %s to shard %s: %v", move.Keyspace, move.Source, move.Target, err)}
 }
 
@@ -67,13 +73,18 @@ func movesFor(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
 	}
 	named := len(request.Ranges)+len(request.Keys) > 0
 	switch {
-	case !named && request.From == "":
-		return nil, &InvalidError{Message: "what is to be moved is not named", Hint: "--range LO:HI, --key VALUE, or --from SHARD for all that a shard owns."}
+	case len(request.Tables) > 0 && (named || request.Keyspace != ""):
+		return nil, &InvalidError{Message: "a table that is on one shard alone moves as a whole", Hint: "Name neither a keyspace nor ranges nor keys."}
+	case !named && request.From == "" && len(request.Tables) == 0:
+		return nil, &InvalidError{Message: "what is to be moved is not named", Hint: "--range LO:HI, --key VALUE, --table NAME, or --from SHARD for all that a shard owns."}
 	case named && request.Keyspace == "":
 		return nil, &InvalidError{Message: "ranges and keys are those of a keyspace", Hint: "--keyspace NAME."}
 	}
 	var moves []*reshard.Move
 	for _, k := range m.Keyspaces() {
+		if len(request.Tables) > 0 {
+			break
+		}
 		if request.Keyspace != "" && k.Name() != request.Keyspace || k.Strategy() == topology.BySchema && request.Keyspace == "" {
 			continue
 		}
@@ -82,6 +93,13 @@ func movesFor(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
 			return nil, err
 		}
 		moves = append(moves, found...)
+	}
+	if !named && request.Keyspace == "" {
+		whole, err := wholeMoves(m, request)
+		if err != nil {
+			return nil, err
+		}
+		moves = append(moves, whole...)
 	}
 	if len(moves) == 0 {
 		if request.Keyspace != "" && m.Keyspace(request.Keyspace) == nil {
@@ -277,7 +295,7 @@ func describeMove(m *reshard.Move) api.Move {
 		ID: m.ID, Keyspace: m.Keyspace, From: m.Source, To: m.Target, Phase: string(m.Phase), Since: m.Since, Asked: m.AskedAt, Ended: m.Ended, Paused: m.Paused, Stopped: m.Stopped,
 		Waiting: m.Waiting, Error: m.Error, Rows: m.Rows(), Bytes: m.Bytes(), Share: m.Share(), LagBytes: m.LagBytes, Verified: m.Verified, Cleaned: m.Cleaned,
 		CanRollBack: m.Phase == reshard.Switched && m.WayBack, Limits: describeLimits(m.Limits()), Why: m.Why,
-		Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []api.MoveTable{}, Switches: []api.MoveSwitch{},
+		Ranges: []api.MoveRange{}, Keys: [][]string{}, Whole: append([]string{}, m.Whole...), Tables: []api.MoveTable{}, Switches: []api.MoveSwitch{},
 	}
 	if share := d.Share; m.Phase == reshard.Copying && share > 0 {
 		d.SecondsLeft = time.Since(m.Since).Seconds() * (1 - share) / share

@@ -18,7 +18,7 @@ func (m *Move) Check(now *topology.Map) error {
 	k := now.Keyspace(m.Keyspace)
 	source, target := now.Shard(m.Source), now.Shard(m.Target)
 	switch {
-	case k == nil:
+	case k == nil && !m.isWhole():
 		return &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
 	case source == nil:
 		return &topology.NotFoundError{Kind: "shard", Name: m.Source}
@@ -26,12 +26,14 @@ func (m *Move) Check(now *topology.Map) error {
 		return &topology.NotFoundError{Kind: "shard", Name: m.Target}
 	case m.Source == m.Target:
 		return errors.New("source and target are the same shard")
-	case k.Strategy() == topology.BySchema:
+	case k != nil && k.Strategy() == topology.BySchema:
 		return errors.New("schemas as tenants cannot be moved yet: their tables are not declared")
-	case len(m.Ranges)+len(m.Pins) == 0:
+	case len(m.Ranges)+len(m.Pins)+len(m.Whole) == 0:
 		return errors.New("there is nothing to move")
 	case target.State() != topology.Active:
 		return fmt.Errorf("shard %q is %s, and takes nothing new", m.Target, target.State())
+	case m.isWhole() && len(m.tables(now)) < len(m.Whole):
+		return errors.New("not all of the tables are on one shard alone")
 	case len(m.tables(now)) == 0:
 		return errNoTables
 	}
@@ -60,6 +62,9 @@ func OnlyMap(err error) bool { return errors.Is(err, errNoTables) }
 
 // markedIn is what the map says of the move's parts, which need not begin and end where ranges do.
 func (m *Move) markedIn(now *topology.Map) (mark, bool, error) {
+	if m.isWhole() {
+		return m.marked(now)
+	}
 	k := now.Keyspace(m.Keyspace)
 	spec := k.Spec()
 	ranges, err := orderOf(k).split(spec.Ranges, m.Ranges)
@@ -118,6 +123,9 @@ func (r *run) check(ctx context.Context) error {
 	}
 	for i, side := range move.sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+			if move.isWhole() {
+				return move.checkWhole(ctx, conn, now, i == 0)
+			}
 			return checkServer(ctx, conn, side, tables, i == 0)
 		})
 		if err != nil {

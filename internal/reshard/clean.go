@@ -155,6 +155,9 @@ func (r *run) clean(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if move.isWhole() {
+		return r.cleanWhole(ctx, now, is)
+	}
 	if is != plain(c.to) { // or it has been done before
 		if err := r.deleteRows(ctx, now, leaves); err != nil {
 			return err
@@ -176,6 +179,9 @@ func (r *run) count(ctx context.Context, now *topology.Map) {
 	for _, side := range move.sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
 			for _, t := range move.tables(now) {
+				if t.Kind() == topology.Single && t.Shard().Name() != side {
+					continue
+				}
 				if _, err := conn.Exec(ctx, "VACUUM (ANALYZE, SKIP_LOCKED) "+t.Name().String()); err != nil {
 					return err
 				}
@@ -212,6 +218,8 @@ func (r *run) cancel(ctx context.Context) error {
 		return err
 	}
 	switch {
+	case move.isWhole():
+		err = r.cancelWhole(ctx, now, is, alike)
 	case alike && is == c.announced():
 		if err := r.deleteRows(ctx, now, move.Target); err != nil {
 			return err
@@ -257,8 +265,10 @@ func (r *run) withdraw(ctx context.Context, is, next mark) error {
 // forget removes views, marks, origins and what was noted of tables.
 func (r *run) forget(ctx context.Context, now *topology.Map) error {
 	move := r.state()
-	if err := r.guards(ctx, now, (*shard.Plan).Relax); err != nil { // before what they ask goes
-		return err
+	if !move.isWhole() {
+		if err := r.guards(ctx, now, (*shard.Plan).Relax); err != nil { // before what they ask goes
+			return err
+		}
 	}
 	for s := range now.Shards() {
 		if err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error { return r.forgetOn(ctx, conn, s.Name()) }); err != nil {
@@ -276,6 +286,9 @@ func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
 				return err
+			}
+			if move.isWhole() {
+				return shard.UnwatchWhole(ctx, tx, move.wholeTables())
 			}
 			return shard.DropOwnedViews(ctx, tx, move.Keyspace)
 		})

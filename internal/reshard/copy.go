@@ -38,7 +38,11 @@ func (r *run) copy(ctx context.Context) error {
 	if err := errors.Join(r.dropSubscription(ctx, move.Source, move.back()), r.dropSlot(ctx, move.Target, move.back())); err != nil {
 		return err
 	}
-	if err := r.deleteRows(ctx, now, move.Target); err != nil {
+	clear, complete := r.deleteRows, func(context.Context, *topology.Map) error { return nil }
+	if move.isWhole() {
+		clear, complete = r.makeWhole, r.completeWhole
+	}
+	if err := clear(ctx, now, move.Target); err != nil {
 		return err
 	}
 	if err := r.noteServers(ctx); err != nil {
@@ -46,6 +50,9 @@ func (r *run) copy(ctx context.Context) error {
 	}
 	c := &copier{r: r, now: now, move: move}
 	if err := c.run(ctx); err != nil {
+		return err
+	}
+	if err := complete(ctx, now); err != nil {
 		return err
 	}
 	return r.save(ctx, func(m *Move) {

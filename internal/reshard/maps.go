@@ -20,14 +20,17 @@ type mark struct {
 }
 
 // The marks of a course, in their order.
-func (c course) announced() mark { return mark{owner: c.from, copyOn: c.to, state: topology.Incoming} }
-func (c course) holding() mark {
-	return mark{owner: c.from, copyOn: c.to, state: topology.Incoming, held: true}
+func (c course) announced() mark { return c.mark(c.from, c.to, topology.Incoming, false) }
+func (c course) holding() mark   { return c.mark(c.from, c.to, topology.Incoming, true) }
+func (c course) closed() mark    { return c.mark(c.from, c.to, topology.Opening, true) }
+func (c course) turned() mark    { return c.mark(c.to, c.from, topology.Leaving, false) }
+
+func (c course) mark(owner, copyOn string, state topology.CopyState, held bool) mark {
+	if c.whole {
+		return mark{owner: owner, held: held}
+	}
+	return mark{owner: owner, copyOn: copyOn, state: state, held: held}
 }
-func (c course) closed() mark {
-	return mark{owner: c.from, copyOn: c.to, state: topology.Opening, held: true}
-}
-func (c course) turned() mark { return mark{owner: c.to, copyOn: c.from, state: topology.Leaving} }
 
 func plain(owner string) mark { return mark{owner: owner} }
 
@@ -52,6 +55,10 @@ func (m *Move) hasPin(key topology.Point) bool {
 
 // marked returns what the map says of the move's ranges and pins; false if that is not one thing.
 func (m *Move) marked(now *topology.Map) (mark, bool, error) {
+	if m.isWhole() {
+		is, alike := m.markedWhole(now)
+		return is, alike, nil
+	}
 	k := now.Keyspace(m.Keyspace)
 	if k == nil {
 		return mark{}, false, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
@@ -131,7 +138,7 @@ func (r *run) publish(ctx context.Context, next mark, asking []string, expected 
 			return nil, fmt.Errorf("%w: %+v", errOtherMap, is)
 		}
 		if move := r.state(); len(move.Published) > 0 && !slices.Equal(move.tableTexts(now), move.Published) {
-			return nil, stop("a table was declared in keyspace %q after the move began: cancel it and start it again", move.Keyspace)
+			return nil, stop("a table was declared after the move began: cancel it and start it again")
 		}
 		changes, err := r.state().changes(now, next)
 		if err != nil {
@@ -158,6 +165,9 @@ func asks(version uint64, shards []string) []topology.Change {
 
 // changes are those of a map after which it says something of all that the move moves. Ranges are split where the move's begin and end.
 func (m *Move) changes(now *topology.Map, next mark) ([]topology.Change, error) {
+	if m.isWhole() {
+		return m.changesWhole(next), nil
+	}
 	k := now.Keyspace(m.Keyspace)
 	spec, o := k.Spec(), orderOf(k)
 	var changes []topology.Change
@@ -196,6 +206,9 @@ func (k mark) copies() []topology.CopySpec {
 
 // selection is the set of keys that moves, as rows have them.
 func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
+	if m.isWhole() {
+		return shard.Everything(), nil
+	}
 	k := now.Keyspace(m.Keyspace)
 	if k == nil {
 		return shard.Selection{}, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
@@ -228,10 +241,16 @@ func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
 	return selection, errors.Join(failed, err)
 }
 
-// tables are the sharded tables of the keyspace.
+// tables are the sharded tables of the keyspace, or those that move as a whole.
 func (m *Move) tables(now *topology.Map) []*topology.Table {
 	var tables []*topology.Table
 	for _, t := range now.Tables() {
+		if m.isWhole() {
+			if t.Kind() == topology.Single && slices.Contains(m.Whole, t.Name().String()) {
+				tables = append(tables, t)
+			}
+			continue
+		}
 		if t.Kind() == topology.Sharded && t.Keyspace().Name() == m.Keyspace {
 			tables = append(tables, t)
 		}

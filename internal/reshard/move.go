@@ -111,9 +111,11 @@ type Move struct {
 	Target   string           `json:"target"`
 	Ranges   []Range          `json:"ranges,omitempty"`
 	Pins     []topology.Point `json:"pins,omitempty"`
-	Options  Options          `json:"options"`
-	Why      string           `json:"why,omitempty"` // for people
-	AskedAt  time.Time        `json:"asked_at"`
+	// Whole are tables that move as a whole, from the one shard that has them, as schema.name; then there is no keyspace.
+	Whole   []string  `json:"whole,omitempty"`
+	Options Options   `json:"options"`
+	Why     string    `json:"why,omitempty"` // for people
+	AskedAt time.Time `json:"asked_at"`
 
 	Phase Phase `json:"phase"`
 	// Since is when the phase began, and Ended when the last one did.
@@ -128,7 +130,7 @@ type Move struct {
 	FailedAt time.Time `json:"failed_at,omitzero"`
 	Failures int       `json:"failures,omitempty"`
 
-	// Published are the tables of the keyspace when the move began. Tables are the same, with what was copied of each.
+	// Published are the tables of the keyspace, or those that move as a whole, when the move began: nothing was made on a server before. Tables are the same, with what was copied of each.
 	Published []string        `json:"published,omitempty"`
 	Tables    []TableProgress `json:"tables,omitempty"`
 	// LagBytes is how far the target is behind, and LagAt when that was.
@@ -222,14 +224,17 @@ func (m *Move) forward() string { return "cleave_move_" + m.ID }
 func (m *Move) back() string    { return "cleave_back_" + m.ID }
 func (m *Move) origin() string  { return "cleave_clean_" + m.ID }
 
-// course is one direction of a move: who owns the rows, and who is to.
-type course struct{ from, to string }
+// course is one direction of a move: who owns the rows, and who is to. Of whole tables nobody sees the copy, so the map does not tell of it.
+type course struct {
+	from, to string
+	whole    bool
+}
 
 func (m *Move) course() course {
 	if m.RollsBack {
-		return course{m.Target, m.Source}
+		return course{m.Target, m.Source, m.isWhole()}
 	}
-	return course{m.Source, m.Target}
+	return course{m.Source, m.Target, m.isWhole()}
 }
 
 // Bytes is how much was copied so far, and Share which part of what has to be read was.

@@ -24,6 +24,8 @@ type Config struct {
 	Store *store.Store
 	// Access says how to log in to shards, where the map does not.
 	Access shard.Access
+	// Router is the record of the router that this process is, which holds tables that move as a whole; empty: it is none.
+	Router string
 	// Rename rewrites queries of views so that they read other relations. Required.
 	Rename shard.Renaming
 	// Resolve has transactions that are left prepared on shards resolved. Default: somebody else does that.
@@ -239,6 +241,9 @@ func (v *Mover) open(jobs []store.Job) []*Move {
 // queue lets a move wait for another of its keyspace; one that is not wanted any more ends.
 func (v *Mover) queue(ctx context.Context, leadership *store.Leadership, m *Move) {
 	waiting := "another move of keyspace " + m.Keyspace + " comes first"
+	if m.isWhole() {
+		waiting = "another move of whole tables comes first"
+	}
 	wish, revision, err := v.config.Store.Wished(ctx, m.ID)
 	cancelled := err == nil && Wish(wish) == Cancel && m.Phase == Asked
 	if cancelled {

@@ -42,6 +42,9 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.state().isWhole() {
+		return r.prepareWhole(ctx, now)
+	}
 	for s := range now.Shards() {
 		if err := r.makeViews(ctx, now, s.Name()); err != nil {
 			return err

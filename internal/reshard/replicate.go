@@ -286,6 +286,15 @@ func (r *run) ready(ctx context.Context) error {
 // makeWayBack makes the slot on the target for the way back, long before anybody waits, since that waits for older transactions; and the subscription that will read from it.
 func (r *run) makeWayBack(ctx context.Context) error {
 	move := r.state()
+	if move.isWhole() { // before that the target did not have the tables
+		now, err := r.current(ctx)
+		if err == nil {
+			err = r.publication(ctx, now, move.Target, move.back())
+		}
+		if err != nil {
+			return err
+		}
+	}
 	r.say(ctx, "transactions that began earlier on shard "+move.Target+" have to end before its changes can be followed", nil)
 	err := r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
 		has, err := exists(ctx, conn, "SELECT FROM pg_replication_slots WHERE slot_name = $1", move.back())

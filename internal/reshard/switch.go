@@ -38,8 +38,12 @@ type switching struct {
 	hearing []string
 	// mayBeClosed: a shard may have recorded that the owner takes nothing.
 	mayBeClosed bool
-	begun       time.Time
-	steps       []Step
+	// numbers are the sequences of whole tables.
+	numbers []string
+	// heldBy is the hold that keeps routers from whole tables.
+	heldBy string
+	begun  time.Time
+	steps  []Step
 }
 
 // switchOver changes the owner, or takes the attempt back and says why.
@@ -56,6 +60,11 @@ func (r *run) switchOver(ctx context.Context) error {
 	is, alike, err := move.marked(now)
 	if err != nil || !alike {
 		return errors.Join(errOtherMap, err)
+	}
+	if move.isWhole() {
+		if err := r.releaseWhole(ctx, now); err != nil { // somebody died in the middle
+			return err
+		}
 	}
 	if is == s.turned() { // whoever led before has done it
 		return r.switched(ctx)
@@ -174,7 +183,9 @@ func (s *switching) rehearse(ctx context.Context) (err error) {
 		return err
 	}
 	s.recorded = shard.Prepare(s.now)
-	s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables)
+	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err == nil && s.whole {
+		s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables)
+	}
 	return err
 }
 
@@ -246,11 +257,14 @@ func (s *switching) behind(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// switchSteps in their order. What comes before the last one can be taken back.
-var switchSteps = []struct {
+// switchStep is a step of a switch. What comes before the last one can be taken back.
+type switchStep struct {
 	name string
 	run  func(*switching, context.Context) error
-}{
+}
+
+// switchSteps in their order.
+var switchSteps = []switchStep{
 	{"hold", (*switching).hold},
 	{"settle", (*switching).settle},
 	{"fence", (*switching).fence},
@@ -276,7 +290,11 @@ func (s *switching) attempt(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit)
 	defer cancel()
 	s.begun = time.Now()
-	for _, step := range switchSteps {
+	steps := switchSteps
+	if s.whole {
+		steps = wholeSteps
+	}
+	for _, step := range steps {
 		started := time.Now()
 		err := step.run(s, limited)
 		s.steps = append(s.steps, Step{step.name, time.Since(started)})
@@ -335,6 +353,9 @@ func (s *switching) takeBack(ctx context.Context) error {
 		return err
 	}
 	is, _, err := s.move.marked(now)
+	if s.whole && err == nil {
+		return s.takeBackWhole(ctx, now, is)
+	}
 	if err != nil || !is.held {
 		return err
 	}
@@ -380,7 +401,7 @@ const heirPatience = 2 * time.Second
 
 // before is what the map said before the switch. On the way back the copy is one that is leaving.
 func (s *switching) before() mark {
-	if s.move.RollsBack {
+	if s.move.RollsBack && !s.whole {
 		return mark{owner: s.from, copyOn: s.to, state: topology.Leaving}
 	}
 	return s.announced()

@@ -50,3 +50,47 @@ func TestParsingWhatAnotherShardHas(t *testing.T) {
 		t.Run(name, func(t *testing.T) { w.sameAsPlain(t, steps...) })
 	}
 }
+
+// TestStatementsFollowATableToAnotherShard: prepared ones too, in a transaction or not, when the shard that had it has it no more.
+func TestStatementsFollowATableToAnotherShard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{
+		noPlain: true, shards: 3, setUp: []string{"CREATE TABLE far (a int, b text)", "CREATE TABLE far2 (a int, b text)"},
+	})
+	const sql = "WITH added AS (INSERT INTO far2 (a, b) VALUES ($1, 'x'), ($1, 'y') RETURNING b) UPDATE far SET b = (SELECT max(b) FROM added) WHERE a = $1"
+	const sql2 = "SELECT (SELECT count(*) FROM far), (SELECT max(b) FROM far2 WHERE a = $1)"
+	conn := w.client(t)
+	prepared := map[string]string{"written": sql, "read": sql2}
+	for name, sql := range prepared {
+		if _, err := conn.Prepare(t.Context(), name, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func() {
+		t.Helper()
+		for name := range prepared {
+			if _, err := conn.Exec(t.Context(), name, 1); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	run()
+	on := func(shard string) {
+		w.publish(must[*topology.Map](t)(w.published.Load().Next(topology.SetTable(topology.TableSpec{Name: "public.far", Kind: topology.Single, Shard: shard}), topology.SetTable(topology.TableSpec{Name: "public.far2", Kind: topology.Single, Shard: shard}))))
+	}
+	on("s1")
+	run()
+	on("s2")
+	run()
+	execute(t, w.onShard(t, 1), "DROP TABLE far, far2")
+	run()
+	on("s3")
+	run()
+	execute(t, conn, "BEGIN")
+	run()
+	execute(t, conn, "COMMIT")
+	on("s2")
+	execute(t, conn, "BEGIN")
+	run()
+	execute(t, conn, "COMMIT")
+}

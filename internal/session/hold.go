@@ -241,6 +241,17 @@ func (p *planned) declaredAlike(a, b *topology.Map) bool {
 
 // alike says whether two maps say the same of a table.
 func alike(a, b *topology.Map, name plan.RelationName) bool {
-	before, now := a.Table(name.Schema, name.Name), b.Table(name.Schema, name.Name)
-	return (before == nil) == (now == nil) && (before == nil || sameTable(before.Spec(), now.Spec()))
+	return sameTable(specIn(a, name), specIn(b, name))
+}
+
+// specIn is what a map says of a table. One that it does not have is on the home shard alone.
+func specIn(m *topology.Map, name plan.RelationName) topology.TableSpec {
+	if t := m.Table(name.Schema, name.Name); t != nil {
+		return t.Spec()
+	}
+	spec := topology.TableSpec{Kind: topology.Single}
+	if home := m.Home(); home != nil {
+		spec.Shard = home.Name()
+	}
+	return spec
 }

@@ -574,7 +574,15 @@ func (s *session) paramTypes(st *statement) ([]uint32, *pgerr.Error) {
 	if st.sql != nil {
 		return nil, pgerr.New(pgerr.InternalError, "the types of a statement made by PREPARE are asked for in another way")
 	}
-	a, refused := s.aside(func() (answer, error) { return s.askTypes(text, st.oids) })
+	ask := s.aside
+	if only := st.single(); only != nil && only.Route.Level == plan.OnShard { // others may not have its tables
+		if shard := s.currentMap().Shard(only.Route.Shard); shard != nil {
+			ask = func(question func() (answer, error)) (answer, *pgerr.Error) {
+				return s.askShard(shard.Number(), question)
+			}
+		}
+	}
+	a, refused := ask(func() (answer, error) { return s.askTypes(text, st.oids) })
 	if refused != nil {
 		return nil, refused
 	}

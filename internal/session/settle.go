@@ -42,6 +42,25 @@ func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 	if s.tx.view.m.HasSharded() {
 		s.used.addKeyspaces(s.wantedKeyspaces(st))
 	}
+	if s.tx.view.m.HoldsTables() {
+		return s.refuseHeld(st)
+	}
+	if st.Schema { // of a table that is on one shard alone
+		return s.moveInTheWay(st)
+	}
+	return nil
+}
+
+// refuseHeld refuses a table that is about to be on another shard. Routers that are heard of do not come here: they know that it is held, and wait.
+func (s *session) refuseHeld(st *plan.Statement) *pgerr.Error {
+	m := s.currentMap()
+	for _, uses := range [][]plan.RelationName{st.Uses, s.whatRuns(st).Uses} {
+		for _, name := range uses {
+			if t := m.Table(name.Schema, name.Name); t != nil && t.IsHeld() {
+				return pgerr.New(pgerr.CannotConnectNow, "table %s is moving to another shard", t.Name()).WithHint("Try again.")
+			}
+		}
+	}
 	return nil
 }
 
@@ -123,9 +142,13 @@ func (s *session) mayRunOn(backend *pool.Backend) *pgerr.Error {
 	if s.tx.view == nil || s.tx.view.m.Version() >= minimum {
 		return nil
 	}
-	older, newest := s.tx.view.m, s.server.see().m
+	view := s.server.see()
+	older, newest := s.tx.view.m, view.m
+	if newest == nil || !s.declaredAlike(view) {
+		return tablesChanged
+	}
 	for _, name := range s.used.keyspaces {
-		if newest == nil || !older.Keyspace(name).Same(newest.Keyspace(name)) {
+		if !older.Keyspace(name).Same(newest.Keyspace(name)) {
 			return errMoved(name)
 		}
 	}

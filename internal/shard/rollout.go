@@ -365,7 +365,11 @@ func RolloutInTheWay(r topology.Rollout) *pgerr.Error {
 
 // MoveInTheWay refuses what cannot be done to tables while rows of theirs move between shards.
 func MoveInTheWay(m topology.Moving) *pgerr.Error {
-	return pgerr.New(pgerr.ObjectInUse, "rows of keyspace %q are moving between shards", m.Keyspace).
+	what := fmt.Sprintf("rows of keyspace %q are", m.Keyspace)
+	if m.Keyspace == "" {
+		what = fmt.Sprintf("table %s is", m.Tables[0])
+	}
+	return pgerr.New(pgerr.ObjectInUse, "%s moving between shards", what).
 		WithDetail("Until move %s has ended, its tables and the views that read them have to stay as they are on both shards.", m.ID).
 		WithHint("Wait for it (cleave.moves, 'cleave move watch %[1]s'), or take it back: cleave move cancel %[1]s.", m.ID)
 }

@@ -16,7 +16,12 @@ type Selection struct {
 	ownership ownership
 	// in are the pins that are in the set, out those inside of the ranges that are not.
 	in, out []string
+	// all: every row, whatever its key is.
+	all bool
 }
+
+// Everything is all rows of a table.
+func Everything() Selection { return Selection{all: true} }
 
 // mostSelectedPins is how many pinned keys a condition lists.
 const mostSelectedPins = 10_000
@@ -46,7 +51,7 @@ func Select(k *topology.Keyspace, inRange func(topology.Range) bool, isPin func(
 }
 
 // IsEmpty says whether no key is in the set.
-func (s Selection) IsEmpty() bool { return len(s.ownership.ranges)+len(s.in) == 0 }
+func (s Selection) IsEmpty() bool { return !s.all && len(s.ownership.ranges)+len(s.in) == 0 }
 
 // covers says whether a key is in one of the ranges.
 func (s Selection) covers(encoded string) bool {
@@ -62,6 +67,9 @@ func (s Selection) covers(encoded string) bool {
 
 // Condition is true for rows with a key in the set. Columns are those of the key, as SQL; the condition is one that a publication can have as its filter.
 func (s Selection) Condition(columns []string) (string, error) {
+	if s.all {
+		return "true", nil
+	}
 	var alternatives []string
 	if len(s.ownership.ranges) > 0 {
 		belongs, err := s.ownership.belongs(columns)

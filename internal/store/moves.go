@@ -15,6 +15,9 @@ type MovingError struct {
 }
 
 func (e *MovingError) Error() string {
+	if e.Move.Keyspace == "" {
+		return fmt.Sprintf("table %s is moving between shards (move %s)", e.Move.Tables[0], e.Move.ID)
+	}
 	return fmt.Sprintf("rows of keyspace %q are moving between shards (move %s)", e.Move.Keyspace, e.Move.ID)
 }
 

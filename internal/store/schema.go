@@ -53,12 +53,13 @@ type holdRecord struct {
 	Holder string    `json:"holder"`
 	Why    string    `json:"why"`
 	Since  time.Time `json:"since"`
+	Move   string    `json:"move,omitempty"`
 }
 
 func (c storedSchema) encode() (string, error) {
 	record := schemaRecord{Format: schemaFormat, Epoch: c.state.Epoch, MapVersion: c.state.MapVersion}
 	for _, h := range c.state.Holds {
-		held := holdRecord{ID: h.ID, Origin: h.Origin, Holder: h.Holder, Why: h.Why, Since: h.Since}
+		held := holdRecord{ID: h.ID, Origin: h.Origin, Holder: h.Holder, Why: h.Why, Since: h.Since, Move: h.Move}
 		for _, table := range h.Tables {
 			held.Tables = append(held.Tables, table.String())
 		}
@@ -129,7 +130,7 @@ func decodeSchema(kv keyValue) (storedSchema, error) {
 }
 
 func (r holdRecord) hold() (topology.Hold, error) {
-	hold := topology.Hold{ID: r.ID, Origin: r.Origin, Holder: r.Holder, Why: r.Why, Since: r.Since}
+	hold := topology.Hold{ID: r.ID, Origin: r.Origin, Holder: r.Holder, Why: r.Why, Since: r.Since, Move: r.Move}
 	for _, text := range r.Tables {
 		table, err := topology.ParseTableName(text)
 		if err != nil {
@@ -184,7 +185,7 @@ func (s *Store) Hold(ctx context.Context, hold topology.Hold) (topology.SchemaSt
 		if other, inTheWay := now.OpenRollout(hold.Tables...); inTheWay {
 			return schemaStep{}, &RolloutError{Rollout: other}
 		}
-		if move, inTheWay := now.MoveOf(hold.Tables...); inTheWay {
+		if move, inTheWay := now.MoveOf(hold.Tables...); inTheWay && move.ID != hold.Move {
 			return schemaStep{}, &MovingError{Move: move}
 		}
 		if !seen.Lives(hold.Holder) {

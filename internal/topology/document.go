@@ -11,11 +11,11 @@ import (
 )
 
 // Schema is the version of the form in which this program writes maps. It grows with every field that is added.
-const Schema = 2
+const Schema = 3
 
 // oldestReader is the oldest schema whose readers understand what this program writes: it grows only when a field is added
 // that a reader must not skip.
-const oldestReader = 2
+const oldestReader = 3
 
 // Document is a whole map as one JSON text for people.
 type Document struct {
@@ -258,6 +258,7 @@ func (m *Map) setTables(specs []TableSpec) error {
 			return fmt.Errorf("table %s is there twice", t.name)
 		}
 		m.tables[t.name] = t
+		m.holdsTables = m.holdsTables || t.held
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ type Map struct {
 	byName             map[string]*Shard
 	keyspaces          map[string]*Keyspace
 	tables             map[TableName]*Table
+	holdsTables        bool
 	bySchema           []*Keyspace // the keyspaces of schemas
 	shardPieces        []*piece[ShardSpec]
 	tablePieces        []*piece[TableSpec]
@@ -116,6 +117,9 @@ func (m *Map) TableCount() int { return len(m.tables) }
 
 // HasSharded says whether there are keyspaces: without one no table is sharded.
 func (m *Map) HasSharded() bool { return len(m.keyspaces) > 0 }
+
+// HoldsTables says whether a single table is held.
+func (m *Map) HoldsTables() bool { return m.holdsTables }
 
 // IsMoving says whether there are copies of anything.
 func (m *Map) IsMoving() bool {

@@ -53,6 +53,8 @@ type Hold struct {
 	Why string
 	// Since is for people, and by the holder's clock.
 	Since time.Time
+	// Move is the move of the tables that holds them; empty: something else does.
+	Move string
 }
 
 // First is the ID that the hold was made with: the name under which work on shards belongs to it.

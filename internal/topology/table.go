@@ -33,8 +33,9 @@ type TableSpec struct {
 	IDs []MadeID `json:"ids,omitempty"`
 	// MadeKeys are the key columns of a sharded table that a shard fills in if an INSERT leaves them to their default.
 	MadeKeys []string `json:"made_keys,omitempty"`
-	// Shard is for single tables.
+	// Shard is for single tables, and Held too: they are about to be on another one, and no statement may use them.
 	Shard string `json:"shard,omitempty"`
+	Held  bool   `json:"held,omitempty"`
 }
 
 // MadeID is a column whose numbers are ids of package idgen's default layout. Every row whose number is Floor or greater has
@@ -47,7 +48,7 @@ type MadeID struct {
 
 // Equal says whether both describe the same table in the same way.
 func (s TableSpec) Equal(other TableSpec) bool {
-	return s.Name == other.Name && s.Kind == other.Kind && s.Keyspace == other.Keyspace && s.Shard == other.Shard &&
+	return s.Name == other.Name && s.Kind == other.Kind && s.Keyspace == other.Keyspace && s.Shard == other.Shard && s.Held == other.Held &&
 		slices.Equal(s.Key, other.Key) && slices.Equal(s.IDs, other.IDs) && slices.Equal(s.MadeKeys, other.MadeKeys)
 }
 
@@ -60,6 +61,7 @@ type Table struct {
 	madeKeys []string
 	keyspace *Keyspace
 	shard    *Shard
+	held     bool
 }
 
 // Name returns the table's name.
@@ -83,9 +85,12 @@ func (t *Table) MadeKeys() []string { return slices.Clone(t.madeKeys) }
 // Shard returns the shard of a single table, nil for others.
 func (t *Table) Shard() *Shard { return t.shard }
 
+// IsHeld says whether a single table is about to be on another shard: no statement may use it.
+func (t *Table) IsHeld() bool { return t.held }
+
 // Spec returns the description.
 func (t *Table) Spec() TableSpec {
-	spec := TableSpec{Name: t.name.String(), Kind: t.kind, Key: t.KeyColumns(), IDs: t.IDs(), MadeKeys: t.MadeKeys()}
+	spec := TableSpec{Name: t.name.String(), Kind: t.kind, Key: t.KeyColumns(), IDs: t.IDs(), MadeKeys: t.MadeKeys(), Held: t.held}
 	if t.keyspace != nil {
 		spec.Keyspace = t.keyspace.Name()
 	}
@@ -101,7 +106,7 @@ func newTable(spec TableSpec, m *Map) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Table{name: name, kind: spec.Kind, key: slices.Clone(spec.Key), ids: slices.Clone(spec.IDs), madeKeys: slices.Clone(spec.MadeKeys)}
+	t := &Table{name: name, kind: spec.Kind, key: slices.Clone(spec.Key), ids: slices.Clone(spec.IDs), madeKeys: slices.Clone(spec.MadeKeys), held: spec.Held}
 	if err := t.link(spec, m); err != nil {
 		return nil, fmt.Errorf("table %s: %w", name, err)
 	}
@@ -116,7 +121,7 @@ func (t *Table) link(spec TableSpec, m *Map) error {
 	if spec.Kind != Sharded && (len(spec.IDs) > 0 || len(spec.MadeKeys) > 0) {
 		return fmt.Errorf("a table of kind %q has no numbers that depend on a key", spec.Kind)
 	}
-	if spec.Kind != Single && spec.Shard != "" {
+	if spec.Kind != Single && (spec.Shard != "" || spec.Held) {
 		return fmt.Errorf("a table of kind %q is not on one shard", spec.Kind)
 	}
 	switch spec.Kind {

@@ -413,8 +413,8 @@ func TestADocumentForPeople(t *testing.T) {
 		SetTable(TableSpec{Name: "orders", Kind: Sharded, Keyspace: "users", Key: []string{"user_id", "region"}}),
 		SetTable(TableSpec{Name: "countries", Kind: Reference})))
 	const want = `{
-  "schema": 2,
-  "readable_by": 2,
+  "schema": 3,
+  "readable_by": 3,
   "cluster": "0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11",
   "version": 3,
   "last_shard_number": 2,

@@ -53,6 +53,7 @@ func init() { //nolint:gochecknoinits // they refer to each other by the map
 		"rollout_finish":         {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).FinishRollout)},
 		"rollout_undo":           {parameters: []string{"name"}, least: 1, run: stepRollout((*control.Cluster).UndoRollout)},
 		"move_start":             {parameters: []string{"keyspace", "to_shard", "from_shard", "lo", "hi", "key", "keep_seconds", "manual", "throttle", "max_rate", "max_lag_seconds", "max_load", "max_wal"}, least: 2, run: startMove},
+		"move_tables":            {parameters: []string{"tables", "to_shard", "keep_seconds", "manual", "throttle", "max_rate", "max_lag_seconds", "max_load", "max_wal"}, least: 2, run: startMove},
 		"move_throttle":          {parameters: []string{"id", "throttle", "max_rate", "max_lag_seconds", "max_load", "max_wal"}, least: 1, run: throttleMove},
 		"move_pause":             {parameters: []string{"id"}, least: 1, run: wishMove("pause")},
 		"move_resume":            {parameters: []string{"id"}, least: 1, run: wishMove("resume")},

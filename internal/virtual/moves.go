@@ -17,6 +17,15 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 		return "", err
 	}
 	request := api.StartMove{Keyspace: text(arguments, "keyspace"), To: text(arguments, "to_shard"), From: text(arguments, "from_shard"), Manual: text(arguments, "manual") == "true"}
+	if arguments["tables"] != nil {
+		names, err := s.tableNames(ctx, text(arguments, "tables"), call.SearchPath)
+		if err != nil {
+			return "", err
+		}
+		for _, name := range names {
+			request.Tables = append(request.Tables, name.String())
+		}
+	}
 	if arguments["key"] != nil {
 		request.Keys = [][]string{{text(arguments, "key")}}
 	}

@@ -1,0 +1,115 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/reshard"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// wholeMoves are the moves of tables that are on one shard alone, one for each shard that has some of them. Without names they are those of the shard that was named.
+func wholeMoves(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
+	wanted, err := parseTables(request.Tables)
+	if err != nil {
+		return nil, err
+	}
+	bySource := map[string]*reshard.Move{}
+	var sources []string
+	for _, t := range m.Tables() {
+		if t.Kind() != topology.Single || t.Shard().Name() == request.To || request.From != "" && t.Shard().Name() != request.From || len(wanted) > 0 && !slices.Contains(wanted, t.Name()) {
+			continue
+		}
+		source := t.Shard().Name()
+		if bySource[source] == nil {
+			bySource[source] = &reshard.Move{Source: source, Target: request.To, Options: optionsOf(request), Why: request.Why}
+			sources = append(sources, source)
+		}
+		bySource[source].Whole = append(bySource[source].Whole, t.Name().String())
+	}
+	slices.Sort(sources)
+	moves := make([]*reshard.Move, len(sources))
+	for i, source := range sources {
+		moves[i] = bySource[source]
+	}
+	return moves, nil
+}
+
+func parseTables(texts []string) ([]topology.TableName, error) {
+	var names []topology.TableName
+	for _, text := range texts {
+		name, err := topology.ParseTableName(text)
+		if err != nil {
+			return nil, &InvalidError{Message: err.Error()}
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// withSingle is the map in which all tables that are to move as a whole are single ones. Those that nobody has declared are on the home shard, and that is what the map says of them from then on; in a dry run it is only thought.
+func (c *Cluster) withSingle(ctx context.Context, m *topology.Map, request api.StartMove) (*topology.Map, error) {
+	names, err := parseTables(request.Tables)
+	if err != nil {
+		return nil, err
+	}
+	var undeclared []topology.TableName
+	for _, name := range names {
+		switch t := m.Table(name.Schema, name.Name); {
+		case t == nil:
+			undeclared = append(undeclared, name)
+		case t.Kind() != topology.Single:
+			return nil, &InvalidError{Message: fmt.Sprintf("table %s is a %s table, and on all shards", name, t.Kind()), Hint: "Rows of sharded tables move by ranges, keys or shards, all tables of a keyspace together."}
+		}
+	}
+	if len(undeclared) == 0 {
+		return m, nil
+	}
+	if err := c.onHome(ctx, m, undeclared); err != nil {
+		return nil, err
+	}
+	declare := func(m *topology.Map) (*topology.Map, error) {
+		var changes []topology.Change
+		for _, name := range undeclared {
+			if m.Table(name.Schema, name.Name) == nil {
+				changes = append(changes, topology.SetTable(topology.TableSpec{Name: name.String(), Kind: topology.Single, Shard: m.Home().Name()}))
+			}
+		}
+		if len(changes) == 0 {
+			return nil, errDeclared
+		}
+		return m.Next(changes...)
+	}
+	if request.DryRun {
+		return declare(m)
+	}
+	next, err := c.config.Store.Update(ctx, declare)
+	if errors.Is(err, errDeclared) {
+		return c.config.Store.Map(ctx)
+	}
+	return next, err
+}
+
+var errDeclared = errors.New("the map has the tables")
+
+// onHome fails if the home shard does not have one of the tables.
+func (c *Cluster) onHome(ctx context.Context, m *topology.Map, names []topology.TableName) error {
+	return c.connected(ctx, m.Home().Spec(), func(ctx context.Context, s session) error {
+		for _, name := range names {
+			var is bool
+			if err := s.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($1) AND relkind IN ('r', 'p'))", name.String()).Scan(&is); err != nil {
+				return err
+			}
+			if place, keyspace := m.LocateSchema(name.Schema); keyspace != nil {
+				return &InvalidError{Message: fmt.Sprintf("schema %s is a tenant of keyspace %s, on shard %s: its tables move with it alone", name.Schema, keyspace.Name(), place.Shard.Name())}
+			}
+			if !is {
+				return &topology.NotFoundError{Kind: "table", Name: name.String()}
+			}
+		}
+		return nil
+	})
+}

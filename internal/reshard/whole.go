@@ -1,0 +1,320 @@
+package reshard
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// isWhole says whether whole tables move, each of which is on one shard alone.
+func (m *Move) isWhole() bool { return len(m.Whole) > 0 }
+
+// wholeTables are the names of the tables that move as a whole.
+func (m *Move) wholeTables() []topology.TableName {
+	var names []topology.TableName
+	for _, text := range m.Whole {
+		if name, err := topology.ParseTableName(text); err == nil { // which it was written from
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// markedWhole is what the map says of the tables; false if that is not one thing.
+func (m *Move) markedWhole(now *topology.Map) (is mark, alike bool) {
+	tables := m.tables(now)
+	for i, t := range tables {
+		one := mark{owner: t.Shard().Name(), held: t.IsHeld()}
+		if i > 0 && one != is {
+			return mark{}, false
+		}
+		is = one
+	}
+	return is, len(tables) == len(m.Whole)
+}
+
+func (m *Move) changesWhole(next mark) []topology.Change {
+	var changes []topology.Change
+	for _, name := range m.Whole {
+		changes = append(changes, topology.SetTable(topology.TableSpec{Name: name, Kind: topology.Single, Shard: next.owner, Held: next.held}))
+	}
+	return changes
+}
+
+// checkWhole looks at a server before anything is touched. What the target has of the tables' names is not the move's.
+func (m *Move) checkWhole(ctx context.Context, conn *pgx.Conn, now *topology.Map, isSource bool) error {
+	if isSource {
+		problems, err := shard.CheckWhole(ctx, conn, now, m.wholeTables())
+		if err != nil {
+			return err
+		}
+		if len(problems) > 0 {
+			return stop("shard %q: %s", m.Source, strings.Join(problems, "; "))
+		}
+		return checkServer(ctx, conn, m.Source, m.tables(now), true)
+	}
+	for _, name := range m.wholeTables() {
+		if has, err := exists(ctx, conn, "SELECT WHERE to_regclass($1) IS NOT NULL", name.String()); err != nil {
+			return err
+		} else if has {
+			return stop("shard %q has a relation named %s: look at it there, then drop or rename it, and resume the move", m.Target, name)
+		}
+	}
+	return checkServer(ctx, conn, m.Target, nil, false)
+}
+
+// prepareWhole guards the tables, long before anybody waits for that, and publishes their changes.
+func (r *run) prepareWhole(ctx context.Context, now *topology.Map) error {
+	move := r.state()
+	err := r.on(ctx, move.Source, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := shard.OpenWhole(ctx, conn, move.wholeTables()); err != nil {
+			return err
+		}
+		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.WatchWhole(ctx, tx, move.wholeTables()) })
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.publication(ctx, now, move.Source, move.forward()); err != nil {
+		return err
+	}
+	return r.enter(ctx, Copying)
+}
+
+// inShortLock runs work in a transaction until it gets the locks that it needs without making others wait long.
+func (r *run) inShortLock(ctx context.Context, conn *pgx.Conn, work func(pgx.Tx) error) error {
+	return r.patiently(ctx, func() error { return pgx.BeginFunc(ctx, conn, work) })
+}
+
+// definitions are the tables as the owner has them.
+func (r *run) definitions(ctx context.Context, on *pgx.Conn) (definitions shard.Definitions, err error) {
+	for _, name := range r.state().wholeTables() {
+		d, err := shard.Describe(ctx, on, name)
+		if err != nil {
+			return nil, err
+		}
+		definitions = append(definitions, d)
+	}
+	return definitions, nil
+}
+
+// makeWhole makes the tables on the target anew, without rows, and without what is better made when the rows are there.
+func (r *run) makeWhole(ctx context.Context, now *topology.Map, side string) error {
+	move := r.state()
+	if err := r.dropPublication(ctx, side, move.back()); err != nil {
+		return err
+	}
+	return r.carryDefinitions(ctx, now, func(tx pgx.Tx, definitions shard.Definitions) error {
+		if err := shard.DropWhole(ctx, tx, move.wholeTables()); err != nil {
+			return err
+		}
+		return definitions.Create(ctx, tx, side)
+	})
+}
+
+// completeWhole makes indexes, constraints and triggers, and lets nobody change the copy.
+func (r *run) completeWhole(ctx context.Context, now *topology.Map) error {
+	move := r.state()
+	r.say(ctx, "indexes and constraints are made on shard "+move.Target, nil)
+	return r.carryDefinitions(ctx, now, func(tx pgx.Tx, definitions shard.Definitions) error {
+		if err := definitions.Complete(ctx, tx, move.Target); err != nil {
+			return err
+		}
+		if err := shard.CloseWhole(ctx, tx, move.wholeTables(), move.Source); err != nil {
+			return err
+		}
+		return shard.WatchWhole(ctx, tx, move.wholeTables())
+	})
+}
+
+// carryDefinitions runs work on the target, in one transaction, with the definitions that the source has.
+func (r *run) carryDefinitions(ctx context.Context, now *topology.Map, work func(pgx.Tx, shard.Definitions) error) error {
+	move := r.state()
+	if is, alike := move.markedWhole(now); !alike || is.owner != move.Source {
+		return fmt.Errorf("%w: the tables on shard %q may be the original", errOtherMap, move.Target)
+	}
+	return r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
+		definitions, err := r.definitions(ctx, source)
+		if err != nil {
+			return err
+		}
+		return r.on(ctx, move.Target, func(ctx context.Context, target *pgx.Conn) error {
+			return pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error { return work(tx, definitions) })
+		})
+	})
+}
+
+// wholeSteps are those of a switch of whole tables, in their order.
+var wholeSteps = []switchStep{
+	{"hold", (*switching).holdWhole},
+	{"fence", (*switching).fenceWhole},
+	{"close", (*switching).closeWhole},
+	{"writers", (*switching).awaitWriters},
+	{"pass", (*switching).mark},
+	{"numbers", (*switching).carryNumbers},
+	{"open", (*switching).openWhole},
+}
+
+// holdPrefix begins the names of the holds of a move.
+func (m *Move) holdPrefix() string { return "move " + m.ID + " " }
+
+// holdWhole has routers hold back statements on the tables, and waits until none is under way.
+func (s *switching) holdWhole(ctx context.Context) error {
+	config := s.r.mover.config
+	if config.Router == "" {
+		return stop("the process that leads is no router, and can hold nothing")
+	}
+	s.heldBy = s.move.holdPrefix() + rand.Text()
+	state, err := config.Store.Hold(ctx, topology.Hold{ID: s.heldBy, Tables: s.tables, Holder: config.Router, Why: "move " + s.move.ID, Move: s.move.ID})
+	if errors.Is(err, store.ErrOutcomeUnknown) { // it may come to be later
+		config.Store.ReleaseInBackground(s.heldBy, 0)
+	}
+	if err != nil {
+		return err
+	}
+	patience, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit/2)
+	defer cancel()
+	late, err := config.Store.AwaitSchema(patience, state.Epoch)
+	if err != nil {
+		return err
+	}
+	routers, err := config.Store.Routers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, router := range routers {
+		switch isLate := slices.ContainsFunc(late, func(l store.Router) bool { return l.ID == router.ID }); {
+		case !isLate && router.SchemaApplied >= state.Epoch:
+			s.settled = append(s.settled, router.ID)
+		case !s.deaf[router.ID]:
+			return fmt.Errorf("router %s has not stopped using the tables", router.Name)
+		}
+	}
+	return nil
+}
+
+// fenceWhole ends the backends of routers that do not hold the tables. Those that come back have read that the tables are held.
+func (s *switching) fenceWhole(ctx context.Context) (err error) {
+	if s.now, err = s.r.publish(ctx, s.holding(), []string{s.from, s.to}, s.before()); err != nil {
+		return err
+	}
+	return s.fence(ctx)
+}
+
+// closeWhole has the owner refuse changes of the tables by anybody but replication.
+func (s *switching) closeWhole(ctx context.Context) error {
+	s.mayBeClosed = true
+	return shard.CloseWhole(ctx, s.owner, s.tables, s.to)
+}
+
+// carryNumbers lets the heir's sequences go on where the owner's stand, and the heir be changed.
+func (s *switching) carryNumbers(ctx context.Context) error {
+	if err := shard.CarryNumbers(ctx, s.owner, s.heir, s.numbers); err != nil {
+		return err
+	}
+	return shard.OpenWhole(ctx, s.heir, s.tables)
+}
+
+// openWhole gives the tables to their new owner. That routers wait no more is nothing to fail for: the owner has changed.
+func (s *switching) openWhole(ctx context.Context) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	if _, err := s.r.mover.config.Store.Release(ctx, s.heldBy, s.now.Version()); err != nil && !errors.Is(err, store.ErrNotHeld) {
+		s.r.mover.config.Store.ReleaseInBackground(s.heldBy, s.now.Version())
+	}
+	return nil
+}
+
+// takeBackWhole lets the owner be changed again, and routers go on.
+func (s *switching) takeBackWhole(ctx context.Context, now *topology.Map, is mark) error {
+	if is == s.turned() {
+		return s.r.releaseWhole(ctx, now)
+	}
+	if len(s.move.Published) > 0 { // or there is nothing on a server yet
+		err := s.r.on(ctx, s.from, func(ctx context.Context, conn *pgx.Conn) error {
+			return shard.OpenWhole(ctx, conn, s.move.wholeTables())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if is.held {
+		var err error
+		if now, err = s.r.publish(ctx, s.before(), nil, s.holding()); err != nil {
+			return err
+		}
+	}
+	return s.r.releaseWhole(ctx, now)
+}
+
+// releaseWhole ends what the move holds, whoever has begun to.
+func (r *run) releaseWhole(ctx context.Context, now *topology.Map) error {
+	state, err := r.mover.config.Store.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	for _, hold := range state.Holds {
+		if !strings.HasPrefix(hold.First(), r.state().holdPrefix()) {
+			continue
+		}
+		if _, err := r.mover.config.Store.Release(ctx, hold.ID, now.Version()); err != nil && !errors.Is(err, store.ErrNotHeld) {
+			return err
+		}
+	}
+	return nil
+}
+
+// cleanWhole drops the tables where they are not owned any more.
+func (r *run) cleanWhole(ctx context.Context, now *topology.Map, is mark) error {
+	move := r.state()
+	c := move.course()
+	if is != plain(c.to) {
+		return fmt.Errorf("%w: the tables on shard %q may be the original", errOtherMap, c.from)
+	}
+	if err := r.releaseWhole(ctx, now); err != nil {
+		return err
+	}
+	if err := r.dropWhole(ctx, c.from); err != nil {
+		return err
+	}
+	r.count(ctx, now)
+	if err := r.forget(ctx, now); err != nil {
+		return err
+	}
+	if move.RollsBack {
+		return r.enter(ctx, RolledBack)
+	}
+	return r.enter(ctx, Done)
+}
+
+// cancelWhole drops the tables on the target, if the move has made any there.
+func (r *run) cancelWhole(ctx context.Context, now *topology.Map, is mark, alike bool) error {
+	move := r.state()
+	if len(move.Published) > 0 {
+		if !alike || is.owner == move.Target {
+			return fmt.Errorf("%w: the tables on shard %q may be the original", errOtherMap, move.Target)
+		}
+		if err := r.dropWhole(ctx, move.Target); err != nil {
+			return err
+		}
+	}
+	return r.forget(ctx, now)
+}
+
+// dropWhole drops the tables on a shard.
+func (r *run) dropWhole(ctx context.Context, side string) error {
+	r.say(ctx, "the tables are dropped on shard "+side, nil)
+	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.DropWhole(ctx, tx, r.state().wholeTables()) })
+	})
+}

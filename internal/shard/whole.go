@@ -1,0 +1,261 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// A table that moves as a whole has a trigger on both shards, on its partitions too, whose function decides whether anybody but replication may change it. To change the function needs no lock.
+
+// wholeGuard is the name of that trigger.
+const wholeGuard = "cleave_moves"
+
+// WatchWhole puts the trigger on tables that do not have it. It fails with [pgerr.LockNotAvailable] if one is in use for longer than others should wait behind it.
+func WatchWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) error {
+	for _, table := range tables {
+		names, err := withPartitions(ctx, tx, table)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			var stands bool
+			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = $1::text::regclass AND tgname = $2)", name.String(), wholeGuard).Scan(&stands)
+			if err != nil || stands {
+				if err != nil {
+					return fmt.Errorf("look for the guard of table %s: %w", name, err)
+				}
+				continue
+			}
+			if err := lockPatiently(ctx, tx, name, "SHARE ROW EXCLUSIVE", once); err != nil {
+				return err
+			}
+			if _, err := tx.Exec(ctx, fmt.Sprintf("CREATE TRIGGER %s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION cleave.%s()",
+				wholeGuard, name, functionName(guardFunctionPrefix, table))); err != nil {
+				return fmt.Errorf("guard table %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// OpenWhole lets tables be changed on this shard, but for TRUNCATE, which is not carried over.
+func OpenWhole(ctx context.Context, on executor, tables []topology.TableName) error {
+	return setWhole(ctx, on, tables, func(table topology.TableName) string {
+		return fmt.Sprintf("BEGIN IF TG_OP = 'TRUNCATE' THEN RAISE EXCEPTION USING ERRCODE = %s, MESSAGE = %s, HINT = %s; END IF; RETURN NULL; END", sqltext.QuoteLiteral(pgerr.ObjectInUse),
+			sqltext.QuoteLiteral(fmt.Sprintf("table %s is moving between shards", table)), sqltext.QuoteLiteral("Use DELETE, which is carried over, or wait until the move has ended."))
+	})
+}
+
+// CloseWhole lets nobody but replication change tables on this shard, because another one has them.
+func CloseWhole(ctx context.Context, on executor, tables []topology.TableName, owner string) error {
+	return setWhole(ctx, on, tables, func(table topology.TableName) string {
+		return fmt.Sprintf("BEGIN RAISE EXCEPTION USING ERRCODE = %s, MESSAGE = %s, DETAIL = %s, HINT = %s; END", sqltext.QuoteLiteral(pgerr.NotOwned), sqltext.QuoteLiteral(fmt.Sprintf("table %s is on shard %q", table, owner)),
+			sqltext.QuoteLiteral("The table is being moved, or was. What is here is a copy that others carry over."), sqltext.QuoteLiteral("Connect to the router, which knows where it is."))
+	})
+}
+
+func setWhole(ctx context.Context, on executor, tables []topology.TableName, source func(topology.TableName) string) error {
+	for _, table := range tables {
+		draft := guardDraft{table: table}
+		draft.addFunction(functionName(guardFunctionPrefix, table), "SET search_path = pg_catalog, pg_temp", source(table))
+		for _, sql := range draft.functions {
+			if _, err := on.Exec(ctx, sql); err != nil {
+				return fmt.Errorf("set the guard of table %s: %w", table, err)
+			}
+		}
+	}
+	return nil
+}
+
+// UnwatchWhole takes the trigger off tables that move no more.
+func UnwatchWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) error {
+	for _, table := range tables {
+		there, err := isThere(ctx, tx, table)
+		if err != nil {
+			return err
+		}
+		if there {
+			if err := unwatchThere(ctx, tx, table); err != nil {
+				return err
+			}
+		}
+		if err := dropUnused(ctx, tx, functionsFor(tableDigest(table))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unwatchThere(ctx context.Context, tx pgx.Tx, table topology.TableName) error {
+	names, err := withPartitions(ctx, tx, table)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := lockPatiently(ctx, tx, name, "ACCESS EXCLUSIVE", once); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", wholeGuard, name)); err != nil {
+			return fmt.Errorf("take the guard off table %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// isThere says whether a server has a relation of this name.
+func isThere(ctx context.Context, on querier, name topology.TableName) (there bool, err error) {
+	if err = on.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", name.String()).Scan(&there); err != nil {
+		err = fmt.Errorf("look for table %s: %w", name, err)
+	}
+	return there, err
+}
+
+// DropWhole drops tables that are there.
+func DropWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) error {
+	var there []string
+	for _, table := range tables {
+		is, err := isThere(ctx, tx, table)
+		if err != nil {
+			return err
+		}
+		if is {
+			there = append(there, table.String())
+		}
+	}
+	if len(there) > 0 {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'; DROP TABLE "+list(there)); err != nil {
+			return fmt.Errorf("drop %s: %w", list(there), err)
+		}
+	}
+	for _, table := range tables {
+		if err := dropUnused(ctx, tx, functionsFor(tableDigest(table))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dependentsQuery lists what else depends on a table: views, and foreign keys of others.
+const dependentsQuery = `
+	SELECT DISTINCT 'view ' || c.oid::regclass FROM pg_depend d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid JOIN pg_class c ON c.oid = r.ev_class
+	WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1::text::regclass AND c.oid <> d.refobjid
+	ORDER BY 1`
+
+// CheckWhole says what keeps tables from being moved together to another shard; nothing if nothing does.
+func CheckWhole(ctx context.Context, on querier, m *topology.Map, tables []topology.TableName) (problems []string, err error) {
+	moves := map[topology.TableName]bool{}
+	for _, table := range tables {
+		moves[table] = true
+	}
+	isEverywhere := func(name topology.TableName) bool {
+		t := m.Table(name.Schema, name.Name)
+		return moves[name] || t != nil && t.Kind() == topology.Reference
+	}
+	for _, table := range tables {
+		if there, err := isThere(ctx, on, table); err != nil || !there {
+			problems = append(problems, fmt.Sprintf("table %s is not there", table))
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		d, err := Describe(ctx, on, table)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.CheckCarried(isEverywhere, false); err != nil {
+			var known *pgerr.Error
+			if !errors.As(err, &known) {
+				return nil, err
+			}
+			problems = append(problems, strings.TrimSpace(fmt.Sprintf("table %s: %s %s", table, known.Detail, known.Hint)))
+		}
+		if d.facts.Partition {
+			problems = append(problems, fmt.Sprintf("table %s is a partition: it moves with the table that it is a part of", table))
+		}
+		if d.Identity == "n" {
+			problems = append(problems, fmt.Sprintf("table %s has the replica identity NOTHING, so nothing tells which rows change: ALTER TABLE %s REPLICA IDENTITY DEFAULT", table, table))
+		}
+		found, err := d.strangersTo(ctx, on, isEverywhere, moves)
+		if err != nil {
+			return nil, err
+		}
+		problems = append(problems, found...)
+	}
+	return problems, nil
+}
+
+// strangersTo says what ties a table to others that do not move with it.
+func (d *Definition) strangersTo(ctx context.Context, on querier, isEverywhere func(topology.TableName) bool, moves map[topology.TableName]bool) (problems []string, err error) {
+	for _, c := range d.Constraints {
+		if target := (topology.TableName{Schema: c.TargetSchema, Name: c.TargetTable}); c.Kind == "f" && !isEverywhere(target) {
+			problems = append(problems, fmt.Sprintf("foreign key %q of table %s refers to table %s, which has to move with it", c.Name, d.Table, target))
+		}
+	}
+	for _, r := range d.facts.Referenced {
+		if !moves[r.table()] {
+			problems = append(problems, fmt.Sprintf("foreign key %q of table %s refers to table %s, and has to move with it", r.Constraint, r.table(), d.Table))
+		}
+	}
+	rows, err := on.Query(ctx, dependentsQuery, d.Table.String())
+	if err != nil {
+		return nil, fmt.Errorf("see what depends on table %s: %w", d.Table, err)
+	}
+	dependents, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, dependent := range dependents {
+		problems = append(problems, fmt.Sprintf("%s reads table %s: drop it, and make it anew where the table will be", dependent, d.Table))
+	}
+	return problems, err
+}
+
+// SequencesOf are the sequences that belong to columns of tables.
+func SequencesOf(ctx context.Context, on querier, tables []topology.TableName) ([]string, error) {
+	names := make([]string, len(tables))
+	for i, table := range tables {
+		names[i] = table.String()
+	}
+	rows, err := on.Query(ctx, `SELECT d.objid::regclass::text FROM unnest($1::text[]) AS t JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = t::regclass AND d.refobjsubid > 0
+		AND d.classid = 'pg_class'::regclass AND d.deptype IN ('a', 'i') JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S' ORDER BY 1`, names)
+	if err != nil {
+		return nil, fmt.Errorf("look for sequences: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// CarryNumbers lets sequences on one shard stand where those of the other stand, in two statements: others wait for it.
+func CarryNumbers(ctx context.Context, from, to *pgx.Conn, sequences []string) error {
+	if len(sequences) == 0 {
+		return nil
+	}
+	reads := make([]string, len(sequences))
+	for i, name := range sequences {
+		reads[i] = fmt.Sprintf("SELECT %d, last_value, is_called FROM %s", i, name)
+	}
+	rows, err := from.Query(ctx, strings.Join(reads, " UNION ALL "))
+	if err != nil {
+		return fmt.Errorf("read sequences: %w", err)
+	}
+	var sets []string
+	var at int
+	var last int64
+	var called bool
+	_, err = pgx.ForEachRow(rows, []any{&at, &last, &called}, func() error {
+		sets = append(sets, fmt.Sprintf("setval(%s, %d, %t)", sqltext.QuoteLiteral(sequences[at]), last, called))
+		return nil
+	})
+	if err == nil {
+		_, err = to.Exec(ctx, "SELECT "+list(sets))
+	}
+	if err != nil {
+		return fmt.Errorf("carry numbers of sequences: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,373 @@
+package moves_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/test/faults"
+)
+
+// ledger is load on two tables that refer to each other and are on one shard alone: entries with numbers from a sequence, each with a line, in one transaction or in two statements. It knows what was acknowledged.
+type ledger struct {
+	s      *stage
+	faulty bool // errors are expected, and only what was acknowledged counts
+	end    context.CancelFunc
+	wait   sync.WaitGroup
+	done   atomic.Int64
+
+	mu       sync.Mutex
+	entries  map[int64]string // acknowledged
+	unclear  map[string]bool  // notes of entries of which nobody knows
+	problems []string
+}
+
+var ledgerTables = []string{"ledger", "ledger_lines"}
+
+func newLedger(t *testing.T, s *stage) *ledger {
+	t.Helper()
+	conn := s.dial(t, s.Routers[0])
+	for _, sql := range []string{
+		"CREATE TABLE kinds (kind text PRIMARY KEY)", "INSERT INTO kinds VALUES ('a'), ('b')", "SELECT cleave.reference_table('kinds')",
+		"CREATE TABLE ledger (id bigserial PRIMARY KEY, note text NOT NULL UNIQUE, kind text NOT NULL REFERENCES kinds, total bigint NOT NULL DEFAULT 0, big text)",
+		"CREATE TABLE ledger_lines (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ledger_id bigint NOT NULL REFERENCES ledger ON DELETE CASCADE, n int NOT NULL)",
+		"CREATE TRIGGER changes BEFORE UPDATE ON ledger FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+		"CREATE INDEX ON ledger_lines (ledger_id)",
+		"INSERT INTO ledger (note, kind, big) SELECT 'first ' || i, 'a', repeat(md5(i::text), 100) FROM generate_series(1, 2000) AS i",
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	l := &ledger{s: s, entries: map[int64]string{}, unclear: map[string]bool{}}
+	t.Cleanup(func() {
+		for _, p := range l.problems {
+			t.Error(p)
+		}
+	})
+	return l
+}
+
+func (s *stage) dial(t *testing.T, r *faults.Router) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), "postgres://postgres@"+r.Listen+"/postgres?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func (l *ledger) start(ctx context.Context, writers int) {
+	ctx, l.end = context.WithCancel(ctx)
+	for i := range writers {
+		l.wait.Go(func() { l.write(ctx, i) })
+	}
+	l.wait.Go(func() { l.read(ctx) })
+}
+
+func (l *ledger) stop() {
+	l.end()
+	l.wait.Wait()
+}
+
+func (l *ledger) problem(format string, arguments ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.problems) < 20 {
+		l.problems = append(l.problems, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, arguments...))
+	}
+}
+
+// connected runs work with a connection to one router after the other, and makes another one whenever it fails.
+func (l *ledger) connected(ctx context.Context, who int, work func(*pgx.Conn) error) {
+	var conn *pgx.Conn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close(context.Background())
+		}
+	}()
+	for i := who; ctx.Err() == nil; {
+		if conn == nil {
+			i++
+			dialling, cancel := context.WithTimeout(ctx, 5*time.Second)
+			var err error
+			conn, err = pgx.Connect(dialling, "postgres://postgres@"+l.s.Routers[i%len(l.s.Routers)].Listen+"/postgres?sslmode=disable")
+			cancel()
+			if err != nil {
+				conn = nil
+				if !l.faulty && ctx.Err() == nil {
+					l.problem("connect: %v", err)
+				}
+				time.Sleep(20 * time.Millisecond)
+				continue
+			}
+		}
+		err := work(conn)
+		if err == nil || ctx.Err() != nil {
+			l.done.Add(1)
+			continue
+		}
+		var refused *pgconn.PgError
+		if !l.faulty {
+			l.problem("%d failed: %v", who, err)
+		} else if errors.As(err, &refused) && !explainedByFaults(refused.Code) {
+			l.problem("%d failed: %v", who, err)
+		}
+		_ = conn.Close(context.Background())
+		conn = nil
+	}
+}
+
+func explainedByFaults(code string) bool {
+	return strings.HasPrefix(code, "08") || strings.HasPrefix(code, "57") || code == "40001" || code == "40003" || code == "CL003" || code == "25P02"
+}
+
+// addLines adds two lines to an entry, and to its total.
+const addLines = "WITH added AS (INSERT INTO ledger_lines (ledger_id, n) VALUES ($1, 1), ($1, 2) RETURNING n) UPDATE ledger SET total = total + (SELECT sum(n) FROM added) WHERE id = $1"
+
+// write adds an entry with two lines, again and again: every other one in a transaction.
+func (l *ledger) write(ctx context.Context, who int) {
+	n := 0
+	l.connected(ctx, who, func(conn *pgx.Conn) error {
+		n++
+		time.Sleep(2 * time.Millisecond) // or a subscription, which is one process, would not keep up with all of them
+		note := fmt.Sprintf("%d %d", who, n)
+		l.mu.Lock()
+		l.unclear[note] = true
+		l.mu.Unlock()
+		var id int64
+		if n%2 == 0 {
+			if err := conn.QueryRow(ctx, "INSERT INTO ledger (note, kind) VALUES ($1, 'b') RETURNING id", note).Scan(&id); err != nil {
+				return err
+			}
+			l.acknowledge(id, note)
+			_, err := conn.Exec(ctx, addLines, id)
+			return err
+		}
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, "INSERT INTO ledger (note, kind) VALUES ($1, 'a') RETURNING id", note).Scan(&id); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, addLines, id)
+			return err
+		})
+		if err == nil {
+			l.acknowledge(id, note)
+		}
+		return err
+	})
+}
+
+func (l *ledger) acknowledge(id int64, note string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if other, twice := l.entries[id]; twice {
+		l.problems = append(l.problems, fmt.Sprintf("number %d was given to %q and to %q", id, other, note))
+	}
+	l.entries[id] = note
+	delete(l.unclear, note)
+}
+
+// read sees that no acknowledged entry is missing at any moment, and that totals are those of the lines.
+func (l *ledger) read(ctx context.Context) {
+	l.connected(ctx, 1, func(conn *pgx.Conn) error {
+		l.mu.Lock()
+		least := len(l.entries)
+		l.mu.Unlock()
+		var count, wrong int
+		err := conn.QueryRow(ctx, "SELECT (SELECT count(*) FROM ledger) - 2000, (SELECT sum(total) FROM ledger) - coalesce((SELECT sum(n) FROM ledger_lines), 0)").Scan(&count, &wrong)
+		if err == nil && (count < least || wrong != 0) {
+			l.problem("%d entries were read, %d had been acknowledged; totals are wrong by %d", count, least, wrong)
+		}
+		time.Sleep(20 * time.Millisecond)
+		return err
+	})
+}
+
+// check compares all that is there with what was acknowledged, and sees that one shard alone has the tables.
+func (l *ledger) check(t *testing.T, owner string) {
+	t.Helper()
+	rows, err := l.s.dial(t, l.s.Routers[0]).Query(t.Context(), "SELECT id, note FROM ledger WHERE note !~ '^first'")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[int64]string{}
+	var id int64
+	var note string
+	if _, err := pgx.ForEachRow(rows, []any{&id, &note}, func() error { there[id] = note; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for id, note := range l.entries {
+		if there[id] != note {
+			t.Errorf("entry %d is %q, and was acknowledged as %q", id, there[id], note)
+		}
+		delete(there, id)
+	}
+	for id, note := range there {
+		if !l.unclear[note] {
+			t.Errorf("entry %d, %q, was never written", id, note)
+		}
+	}
+	l.isOn(t, owner)
+}
+
+// isOn sees that one shard alone has the tables.
+func (l *ledger) isOn(t *testing.T, owner string) {
+	t.Helper()
+	err := l.s.EachShard(t.Context(), func(i int, conn *pgx.Conn) error {
+		for _, table := range ledgerTables {
+			var has bool
+			if err := conn.QueryRow(t.Context(), "SELECT to_regclass($1) IS NOT NULL", table).Scan(&has); err != nil {
+				return err
+			}
+			if name := l.s.Shards[i].Name; has != (name == owner) {
+				t.Errorf("shard %s has table %s: %t, and shard %s owns it", name, table, has, owner)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWholeTablesMove while everybody writes to them: nobody notices, and they can be rolled back and cancelled.
+func TestWholeTablesMove(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 3}, 0)
+	l := newLedger(t, s)
+	l.start(t.Context(), 4)
+	defer l.stop()
+	move := func(to string, keep float64, ends string) api.Move {
+		t.Helper()
+		before := l.done.Load()
+		id := s.start(t, api.StartMove{To: to, Tables: ledgerTables, KeepSeconds: keep})
+		m := s.await(t, id, time.Minute, ends)
+		t.Logf("to %s: held for %v ms, %d statements", to, m.Switches, l.done.Load()-before)
+		return m
+	}
+	move("s2", 0, "done")
+	l.isOn(t, "s2")
+	move("s3", 0, "done")
+	kept := move("s1", 600, "switched")
+	time.Sleep(200 * time.Millisecond)
+	s.wish(t, kept.ID, "roll back")
+	s.await(t, kept.ID, time.Minute, "rolled back")
+	l.isOn(t, "s3")
+	manual := s.start(t, api.StartMove{To: "s2", Tables: ledgerTables, Manual: true})
+	s.await(t, manual, time.Minute, "ready")
+	for _, sql := range []string{"ALTER TABLE ledger ADD COLUMN more int", "DROP TABLE ledger_lines", "TRUNCATE ledger_lines"} {
+		_, err := s.dial(t, s.Routers[1]).Exec(t.Context(), sql)
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != "55006" {
+			t.Errorf("%s while the table moves: %v", sql, err)
+		}
+	}
+	refusesStrangers(t, s, 1)
+	s.wish(t, manual, "cancel")
+	s.await(t, manual, time.Minute, "cancelled")
+	l.stop()
+	l.check(t, "s3")
+	s.clean(t)
+	t.Logf("%d statements", l.done.Load())
+}
+
+// refusesStrangers sees that a shard that does not own the tables refuses every change of them.
+func refusesStrangers(t *testing.T, s *stage, shard int) {
+	t.Helper()
+	conn, err := s.Shards[shard].Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	for _, sql := range []string{"INSERT INTO ledger (note, kind) VALUES ('stranger', 'a')", "UPDATE ledger SET total = 0", "DELETE FROM ledger", "TRUNCATE ledger_lines"} {
+		var refused *pgconn.PgError
+		if _, err := conn.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != "CL001" {
+			t.Errorf("%s on a shard that does not own the table: %v", sql, err)
+		}
+	}
+}
+
+// wholePoints are where the leader is killed while whole tables move: the lines of DESIGN.md about them.
+var wholePoints = []struct {
+	line, point string
+	when, wish  string // the wish comes in that phase
+	ends        string
+	always      bool
+}{
+	{"W1", "move.preparing", "", "", "done", false},
+	{"W2", "move.copy.rows", "", "", "done", true},
+	{"W3", "move.catching-up", "", "", "done", false},
+	{"W4", "move.switch.hold", "", "", "done", true},
+	{"W5", "move.switch.fence", "", "", "done", false},
+	{"W6", "move.switch.close", "", "", "done", true},
+	{"W7", "move.switch.pass", "", "", "done", false},
+	{"W7 numbers", "move.switch.numbers", "", "", "done", true},
+	{"W8", "move.switch.open", "", "", "done", true},
+	{"W9", "move.cleaning", "", "", "done", false},
+	{"W10", "move.cancelling", "ready", "cancel", "cancelled", true},
+}
+
+// TestTheLeaderDiesWithWholeTables at every step: another one goes on, and nothing is lost.
+func TestTheLeaderDiesWithWholeTables(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 3}, 0)
+	l := newLedger(t, s)
+	l.faulty = true
+	l.start(t.Context(), 3)
+	defer l.stop()
+	shards := [2]string{"s1", "s2"}
+	for _, c := range wholePoints {
+		if !c.always && !everything() {
+			continue
+		}
+		ok := t.Run(strings.ReplaceAll(c.line, " ", "_"), func(t *testing.T) {
+			leader, err := s.Leader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Kill, Process: leader.PID()}); err != nil {
+				t.Fatal(err)
+			}
+			id := s.start(t, api.StartMove{To: shards[1], Tables: ledgerTables, Manual: c.when == "ready"})
+			if c.when != "" {
+				s.await(t, id, time.Minute, c.when)
+				s.wish(t, id, c.wish)
+			}
+			killed, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := leader.WaitKilled(killed); err != nil {
+				t.Fatal(err)
+			}
+			if err := leader.Start(); err != nil {
+				t.Fatal(err)
+			}
+			s.await(t, id, 2*time.Minute, c.ends)
+			if c.ends == "done" {
+				shards[0], shards[1] = shards[1], shards[0]
+			}
+			l.isOn(t, shards[0])
+			s.clean(t)
+		})
+		if !ok {
+			break
+		}
+	}
+	if err := s.Heal(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.stop()
+	l.check(t, shards[0])
+	t.Logf("%d statements", l.done.Load())
+}
