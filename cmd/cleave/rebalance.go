@@ -108,9 +108,9 @@ func printPlan(w io.Writer, p api.RebalancePlan) error {
 	}
 	rows := make([][]any, len(p.Moves))
 	for i, m := range p.Moves {
-		rows[i] = []any{m.Keyspace, m.From, m.To, len(m.Ranges), len(m.Keys), bytesOf(m.Bytes), m.Reason}
+		rows[i] = []any{m.Keyspace, m.From, m.To, len(m.Ranges), len(m.Keys), strings.Join(m.Tables, ", "), bytesOf(m.Bytes), m.Reason}
 	}
-	if err := printTable(w, []string{"keyspace", "from", "to", "ranges", "keys", "size", "why"}, rows); err != nil {
+	if err := printTable(w, []string{"keyspace", "from", "to", "ranges", "keys", "tables", "size", "why"}, rows); err != nil {
 		return err
 	}
 	shards := make([][]any, len(p.Shards))

@@ -72,9 +72,11 @@ type RebalanceMove struct {
 	To       string      `json:"to"`
 	Ranges   []MoveRange `json:"ranges"`
 	Keys     [][]string  `json:"keys"`
-	Bytes    int64       `json:"bytes"`
-	Rows     int64       `json:"rows"`
-	Reason   string      `json:"reason"`
+	// Tables move as a whole; then there is no keyspace.
+	Tables []string `json:"tables"`
+	Bytes  int64    `json:"bytes"`
+	Rows   int64    `json:"rows"`
+	Reason string   `json:"reason"`
 }
 
 // RebalanceShard is what a shard has before and after.

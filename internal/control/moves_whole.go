@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,4 +113,36 @@ func (c *Cluster) onHome(ctx context.Context, m *topology.Map, names []topology.
 		}
 		return nil
 	})
+}
+
+// drainWhole adds the tables that a shard alone has to a plan that empties it. They go together, because they may refer to each other, to the shard that has least for its weight.
+func (c *Cluster) drainWhole(ctx context.Context, m *topology.Map, drained string, plan *api.RebalancePlan) error {
+	move := api.RebalanceMove{From: drained, Reason: "drain", Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []string{}}
+	for _, t := range m.Tables() {
+		if t.Kind() == topology.Single && t.Shard().Name() == drained {
+			move.Tables = append(move.Tables, t.Name().String())
+		}
+	}
+	if len(move.Tables) == 0 {
+		return nil
+	}
+	takers := slices.DeleteFunc(slices.Clone(plan.Shards), func(s api.RebalanceShard) bool {
+		return s.Name == drained || !s.TakesPart || m.Shard(s.Name).State() != topology.Active
+	})
+	if len(takers) == 0 {
+		return &InvalidError{Message: fmt.Sprintf("no shard can take the tables that shard %s alone has", drained)}
+	}
+	taker := slices.MinFunc(takers, func(a, b api.RebalanceShard) int {
+		return cmp.Or(cmp.Compare(float64(a.BytesAfter)/a.Weight, float64(b.BytesAfter)/b.Weight), cmp.Compare(a.Name, b.Name))
+	})
+	move.To = taker.Name
+	err := c.connected(ctx, m.Shard(drained).Spec(), func(ctx context.Context, s session) error {
+		return s.QueryRow(ctx, `SELECT coalesce(sum(pg_total_relation_size(coalesce(p.relid, to_regclass(t.name)))), 0)::bigint FROM unnest($1::text[]) AS t (name) LEFT JOIN LATERAL pg_partition_tree(to_regclass(t.name)) AS p ON true`, move.Tables).Scan(&move.Bytes)
+	})
+	if err != nil {
+		return err
+	}
+	plan.Moves, plan.Bytes = append(plan.Moves, move), plan.Bytes+move.Bytes
+	plan.ID += "t" // a plan of the same ranges without tables is another one
+	return nil
 }

@@ -47,6 +47,11 @@ func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) 
 	for _, name := range silent {
 		described.Warnings = append(described.Warnings, fmt.Sprintf("shard %s does not answer: it neither gives nor gets anything", name))
 	}
+	if request.Drain != "" {
+		if err := c.drainWhole(ctx, m, request.Drain, &described); err != nil {
+			return api.RebalancePlan{}, err
+		}
+	}
 	return described, c.keepPlan(ctx, described)
 }
 
@@ -169,7 +174,7 @@ func describePlan(p *rebalance.Plan) api.RebalancePlan {
 		d.Splits = append(d.Splits, api.RebalanceSplit{Keyspace: s.Keyspace, At: s.At})
 	}
 	for _, m := range p.Moves {
-		move := api.RebalanceMove{Keyspace: m.Keyspace, From: m.Source, To: m.Target, Bytes: m.Bytes, Rows: m.Rows, Reason: string(m.Reason), Ranges: []api.MoveRange{}, Keys: [][]string{}}
+		move := api.RebalanceMove{Keyspace: m.Keyspace, From: m.Source, To: m.Target, Bytes: m.Bytes, Rows: m.Rows, Reason: string(m.Reason), Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []string{}}
 		for _, r := range m.Ranges {
 			move.Ranges = append(move.Ranges, api.MoveRange{From: r.From, To: r.To})
 		}
@@ -210,7 +215,7 @@ func (c *Cluster) ApplyRebalance(ctx context.Context, id string) (api.MoveList, 
 	}
 	var moves []*reshard.Move
 	for _, planned := range plan.Moves {
-		move := &reshard.Move{Keyspace: planned.Keyspace, Source: planned.From, Target: planned.To, Why: "plan " + id}
+		move := &reshard.Move{Keyspace: planned.Keyspace, Source: planned.From, Target: planned.To, Whole: planned.Tables, Why: "plan " + id}
 		for _, r := range planned.Ranges {
 			move.Ranges = append(move.Ranges, reshard.Range{From: r.From, To: r.To})
 		}

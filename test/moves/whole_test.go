@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,7 +142,7 @@ func (l *ledger) write(ctx context.Context, who int) {
 	n := 0
 	l.connected(ctx, who, func(conn *pgx.Conn) error {
 		n++
-		time.Sleep(2 * time.Millisecond) // or a subscription, which is one process, would not keep up with all of them
+		time.Sleep(5 * time.Millisecond) // or a subscription, which is one process, would not keep up with all of them
 		note := fmt.Sprintf("%d %d", who, n)
 		l.mu.Lock()
 		l.unclear[note] = true
@@ -277,8 +278,23 @@ func TestWholeTablesMove(t *testing.T) {
 	refusesStrangers(t, s, 1)
 	s.wish(t, manual, "cancel")
 	s.await(t, manual, time.Minute, "cancelled")
+	plan, err := s.Routers[0].API().PlanRebalance(t.Context(), api.PlanRebalance{Drain: "s3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(plan.Moves, func(m api.RebalanceMove) bool { return len(m.Tables) > 0 })
+	if at < 0 || len(plan.Moves[at].Tables) != 2 || plan.Moves[at].Bytes == 0 {
+		t.Fatalf("draining the shard does not move its tables: %+v", plan.Moves)
+	}
+	drained, err := s.Routers[0].API().ApplyRebalance(t.Context(), plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range drained.Moves {
+		s.await(t, m.ID, 2*time.Minute, "done")
+	}
 	l.stop()
-	l.check(t, "s3")
+	l.check(t, plan.Moves[at].To)
 	s.clean(t)
 	t.Logf("%d statements", l.done.Load())
 }
@@ -313,7 +329,7 @@ var wholePoints = []struct {
 	{"W5", "move.switch.fence", "", "", "done", false},
 	{"W6", "move.switch.close", "", "", "done", true},
 	{"W7", "move.switch.pass", "", "", "done", false},
-	{"W7 numbers", "move.switch.numbers", "", "", "done", true},
+	{"W7 numbers", "move.switch.numbers", "", "", "done", false},
 	{"W8", "move.switch.open", "", "", "done", true},
 	{"W9", "move.cleaning", "", "", "done", false},
 	{"W10", "move.cancelling", "ready", "cancel", "cancelled", true},
