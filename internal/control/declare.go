@@ -29,6 +29,8 @@ type declaration struct {
 	kind topology.Kind
 	// why is said to those who are kept from the tables. Default: what it is.
 	why string
+	// besideMoves: the tables stay as they are, so they may be moving.
+	besideMoves bool
 	// patience with routers that use the tables. Default: that of the configuration.
 	patience time.Duration
 	// decide says how the map changes.

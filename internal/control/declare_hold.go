@@ -19,7 +19,7 @@ func (d *declaration) hold(ctx context.Context) error {
 	if d.cluster.config.Router == "" {
 		return d.withoutRouters(ctx)
 	}
-	state, err := d.cluster.config.Store.Hold(ctx, topology.Hold{ID: d.id, Tables: d.tables, Holder: d.cluster.config.Router, Why: d.what()})
+	state, err := d.cluster.config.Store.Hold(ctx, topology.Hold{ID: d.id, Tables: d.tables, Holder: d.cluster.config.Router, Why: d.what(), BesideMoves: d.besideMoves})
 	d.held = err == nil || errors.Is(err, store.ErrOutcomeUnknown)
 	if err != nil {
 		return err

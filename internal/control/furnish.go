@@ -7,7 +7,11 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/plan"
+	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -27,6 +31,8 @@ type furnishing struct {
 	fresh *member
 	// views are those that were made there.
 	views []*shard.View
+	// identities are the replica identities of tables on the home shard before moves changed them for their time.
+	identities map[topology.TableName]shard.ReplicaIdentity
 	// moment lends the hold on the tables that are not held all the time.
 	moment declaration
 }
@@ -35,7 +41,7 @@ type furnishing struct {
 func (c *Cluster) furnish(ctx context.Context, spec topology.ShardSpec) (*topology.Map, error) {
 	for range declareTries {
 		f := &furnishing{declaration: declaration{cluster: c, id: rand.Text(), why: "add shard " + spec.Name}, spec: spec}
-		f.moment = declaration{cluster: c, id: rand.Text(), why: f.why}
+		f.moment = declaration{cluster: c, id: rand.Text(), why: f.why, besideMoves: true}
 		err := f.add(ctx)
 		if err == nil {
 			return f.next, nil
@@ -60,6 +66,7 @@ var furnishSteps = []struct {
 	{"make the tables", (*furnishing).makeTables},
 	{"hold the other tables", (*furnishing).holdOthers},
 	{"see that no table has changed", (*furnishing).checkUnchanged},
+	{"make what moves need", (*furnishing).joinMoves},
 	{"publish the map", (*furnishing).publishShard},
 	{"release the tables", (*furnishing).releaseAll},
 }
@@ -190,13 +197,17 @@ func (f *furnishing) makeTables(ctx context.Context) (err error) {
 
 // describeAll reads the definitions of all declared tables from the home shard. They were carried over before, so they can be again, unless
 // they were changed since.
-func (f *furnishing) describeAll(ctx context.Context) error {
+func (f *furnishing) describeAll(ctx context.Context) (err error) {
+	if f.identities, err = f.cluster.identitiesBefore(ctx, f.home.spec.Name); err != nil {
+		return err
+	}
 	for _, t := range f.m.Tables() {
 		if t.Kind() == topology.Single {
 			continue
 		}
 		definition, err := shard.Describe(ctx, f.home.tx, t.Name())
 		if err == nil {
+			definition.WithIdentities(f.identities)
 			err = definition.CheckCarried(f.isReference, t.Kind() == topology.Sharded)
 		}
 		if err != nil {
@@ -262,7 +273,7 @@ func (f *furnishing) holdOthers(ctx context.Context) error {
 
 // checkUnchanged starts over if a table or a view has been changed since it was made on the new shard.
 func (f *furnishing) checkUnchanged(ctx context.Context) error {
-	unchanged, err := f.definitions.Unchanged(ctx, f.home.tx)
+	unchanged, err := f.definitions.Unchanged(ctx, f.home.tx, f.identities)
 	if err != nil {
 		return err
 	}
@@ -271,6 +282,43 @@ func (f *furnishing) checkUnchanged(ctx context.Context) error {
 		return errMapMoved
 	}
 	return err
+}
+
+// identitiesBefore are the replica identities that tables of a shard had before moves that are under way changed them.
+func (c *Cluster) identitiesBefore(ctx context.Context, name string) (map[topology.TableName]shard.ReplicaIdentity, error) {
+	moves, err := reshard.List(ctx, c.config.Store)
+	if err != nil {
+		return nil, err
+	}
+	before := map[topology.TableName]shard.ReplicaIdentity{}
+	for _, move := range moves {
+		for _, one := range move.Identities {
+			if table, err := topology.ParseTableName(one.Table); err == nil && one.Shard == name && !move.Phase.HasEnded() {
+				before[table] = shard.ReplicaIdentity{Kind: one.Kind, Index: one.Index}
+			}
+		}
+	}
+	return before, nil
+}
+
+// joinMoves makes what moves that are under way have made on all shards: while a keyspace moves, statements for several shards name views of what each of them owns. The tables are held, so no move begins meanwhile; one that does later finds the shard in the map.
+func (f *furnishing) joinMoves(ctx context.Context) error {
+	state, err := f.cluster.config.Store.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	for _, moving := range state.Moves {
+		if moving.Keyspace == "" { // whole tables, which the shard does not have
+			continue
+		}
+		err = pgx.BeginFunc(ctx, f.fresh.conn, func(tx pgx.Tx) error {
+			return shard.Prepare(f.next).MakeOwnedViews(ctx, tx, f.spec.Name, moving.Keyspace, plan.Renamed)
+		})
+		if err != nil {
+			return fmt.Errorf("join move %s: %w", moving.ID, err)
+		}
+	}
+	return nil
 }
 
 // releaseAll lets routers go on with the map that has the shard.

@@ -211,13 +211,17 @@ func (r *run) restoreIdentities(ctx context.Context, conn *pgx.Conn, side string
 		if one.Shard != side {
 			continue
 		}
-		kind := map[string]string{"d": "DEFAULT", "n": "NOTHING", "i": "USING INDEX " + sqltext.QuoteIdentifier(one.Index)}[one.Kind]
-		err := r.alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY "+kind)
+		err := r.alterPatiently(ctx, conn, one.restoring())
 		if err != nil && !isUndefined(err) {
 			return fmt.Errorf("give table %s back its replica identity: %w", one.Table, err)
 		}
 	}
 	return nil
+}
+
+func (i Identity) restoring() string {
+	kind := map[string]string{"d": "DEFAULT", "n": "NOTHING", "i": "USING INDEX " + sqltext.QuoteIdentifier(i.Index)}[i.Kind]
+	return "ALTER TABLE " + i.Table + " REPLICA IDENTITY " + kind
 }
 
 // divide splits ranges where the move's begin and end, and pins keys to where they are: that changes nothing but the map.

@@ -53,7 +53,7 @@ func (d *Definition) CheckCarried(isReference func(topology.TableName) bool, sha
 		what, hint string
 	}{
 		{f.Rules, "It has rules, which are not carried over to other shards: %s.", "Drop them."},
-		{f.Publications, "It is in publications, which would publish the rows of one shard alone: %s.", "Take it out of them."},
+		{slices.DeleteFunc(slices.Clone(f.Publications), isOfMove), "It is in publications, which would publish the rows of one shard alone: %s.", "Take it out of them."},
 	} {
 		if len(obstacle.names) > 0 {
 			return d.unsupported(fmt.Sprintf(obstacle.what, some(obstacle.names)), obstacle.hint)
@@ -72,6 +72,11 @@ func (d *Definition) CheckCarried(isReference func(topology.TableName) bool, sha
 		}
 	}
 	return nil
+}
+
+// isOfMove says whether a publication is that of a move, and goes with it.
+func isOfMove(publication string) bool {
+	return strings.HasPrefix(publication, "cleave_move_") || strings.HasPrefix(publication, "cleave_back_")
 }
 
 // checkKind is about what sort of relation it is.

@@ -48,8 +48,8 @@ func (s Definitions) Complete(ctx context.Context, tx pgx.Tx, shard string) erro
 	return nil
 }
 
-// Unchanged says whether the tables are still what they were when they were described.
-func (s Definitions) Unchanged(ctx context.Context, on querier) (bool, error) {
+// Unchanged says whether the tables are still what they were when they were described, but for the replica identities that they have for a time.
+func (s Definitions) Unchanged(ctx context.Context, on querier, before map[topology.TableName]ReplicaIdentity) (bool, error) {
 	for _, d := range s {
 		now, err := describe(ctx, on, d.Table)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -58,7 +58,7 @@ func (s Definitions) Unchanged(ctx context.Context, on querier) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("read the definition of table %s again: %w", d.Table, err)
 		}
-		if len(d.differsFrom(now)) > 0 {
+		if now.WithIdentities(before); len(d.differsFrom(now)) > 0 {
 			return false, nil
 		}
 	}

@@ -27,6 +27,24 @@ type Partition struct {
 	Grants        []Grant `json:"grants"`
 }
 
+// oddIdentity is told of a partition that has nothing else of its own.
+const oddIdentity = "a replica identity"
+
+// ReplicaIdentity is the replica identity of a table, as PostgreSQL's catalogue has it, and the index that it names.
+type ReplicaIdentity struct{ Kind, Index string }
+
+// WithIdentities takes back, in the definition, the replica identities that the table and its partitions have for a time: these are those that they had before.
+func (d *Definition) WithIdentities(before map[topology.TableName]ReplicaIdentity) {
+	if was, changed := before[d.Table]; changed {
+		d.Identity, d.IdentityIndex = was.Kind, was.Index
+	}
+	for i, p := range d.Partitions {
+		if was, changed := before[p.table()]; changed && was.Kind == "d" && p.Odd == oddIdentity {
+			d.Partitions[i].Odd = ""
+		}
+	}
+}
+
 // partitionsQuery lists partitions, parents first. Columns are compared by all that a partition may have otherwise than its parent.
 var partitionsQuery = `
 	SELECT coalesce(json_agg(json_build_object('schema', n.nspname, 'name', c.relname, 'parent_schema', pn.nspname, 'parent', p.relname,
@@ -38,7 +56,6 @@ var partitionsQuery = `
 				WHEN c.reltablespace <> 0 THEN 'a tablespace'
 				WHEN c.relkind = 'r' AND (SELECT amname FROM pg_am WHERE oid = c.relam) <> 'heap' THEN 'an access method'
 				WHEN c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid) THEN 'row security'
-				WHEN c.relreplident <> 'd' THEN 'a replica identity'
 				WHEN EXISTS (SELECT FROM pg_rewrite WHERE ev_class = c.oid) THEN 'rules'
 				WHEN EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND t.tgparentid = 0 AND ` + usersTrigger + `) THEN 'triggers'
 				WHEN EXISTS (SELECT FROM pg_trigger t JOIN pg_trigger up ON up.oid = t.tgparentid WHERE t.tgrelid = c.oid AND t.tgenabled <> up.tgenabled) THEN 'triggers that are on or off'
@@ -46,6 +63,7 @@ var partitionsQuery = `
 				WHEN EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('c', 'u', 'p', 'x', 'f') AND k.conparentid = 0 AND k.coninhcount = 0) THEN 'constraints'
 				WHEN EXISTS (SELECT FROM pg_publication_rel WHERE prrelid = c.oid) THEN 'a publication'
 				WHEN ` + partitionColumns("c.oid") + ` IS DISTINCT FROM ` + partitionColumns("root.oid") + ` THEN 'columns'
+				WHEN c.relreplident <> 'd' THEN '` + oddIdentity + `'
 				ELSE '' END) ORDER BY t.level, n.nspname COLLATE "C", c.relname COLLATE "C"), '[]')
 	FROM pg_partition_tree($1::oid::regclass) t JOIN pg_class root ON root.oid = $1 JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
 	JOIN pg_class p ON p.oid = t.parentrelid JOIN pg_namespace pn ON pn.oid = p.relnamespace

@@ -171,7 +171,9 @@ func CheckWhole(ctx context.Context, on querier, m *topology.Map, tables []topol
 		if err != nil {
 			return nil, err
 		}
-		if err := d.CheckCarried(isEverywhere, false); err != nil {
+		if d.IsPartitioned() {
+			problems = append(problems, fmt.Sprintf("table %s is partitioned, and cannot be moved as a whole yet", table))
+		} else if err := d.CheckCarried(isEverywhere, false); err != nil {
 			var known *pgerr.Error
 			if !errors.As(err, &known) {
 				return nil, err

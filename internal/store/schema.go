@@ -185,7 +185,7 @@ func (s *Store) Hold(ctx context.Context, hold topology.Hold) (topology.SchemaSt
 		if other, inTheWay := now.OpenRollout(hold.Tables...); inTheWay {
 			return schemaStep{}, &RolloutError{Rollout: other}
 		}
-		if move, inTheWay := now.MoveOf(hold.Tables...); inTheWay && move.ID != hold.Move {
+		if move, inTheWay := now.MoveOf(hold.Tables...); inTheWay && move.ID != hold.Move && !hold.BesideMoves {
 			return schemaStep{}, &MovingError{Move: move}
 		}
 		if !seen.Lives(hold.Holder) {

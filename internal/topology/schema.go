@@ -55,6 +55,8 @@ type Hold struct {
 	Since time.Time
 	// Move is the move of the tables that holds them; empty: something else does.
 	Move string
+	// BesideMoves: what the holder does leaves the tables as they are, so they may be moving.
+	BesideMoves bool
 }
 
 // First is the ID that the hold was made with: the name under which work on shards belongs to it.

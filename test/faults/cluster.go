@@ -26,6 +26,8 @@ import (
 type Cluster struct {
 	Shards  []*Shard
 	Routers []*Router
+	// Spares are servers that are not in the map yet: Join adds them.
+	Spares []*Shard
 	// Folder has logs and whatever else tells what happened. It is kept if the test fails.
 	Folder string
 	// Orders is the folder of orders to failpoints.
@@ -38,6 +40,8 @@ type Cluster struct {
 type Config struct {
 	// Shards is how many there are. Default: 3.
 	Shards int
+	// Spares is how many there are besides that are not in the map at first.
+	Spares int
 	// Replicated is the number, from 1, of the shard that has a replica. Default: none.
 	Replicated int
 	// Routers is how many there are. Default: 2.
@@ -98,7 +102,7 @@ var serverSettings = map[string]string{
 
 func (c *Cluster) startShards(t testing.TB, config Config) {
 	t.Helper()
-	configs := make([]localpg.Config, config.Shards)
+	configs := make([]localpg.Config, config.Shards+config.Spares)
 	for i := range configs {
 		configs[i] = localpg.Config{Port: cluster.FreePort(t), Settings: serverSettings}
 	}
@@ -110,6 +114,7 @@ func (c *Cluster) startShards(t testing.TB, config Config) {
 		t.Cleanup(p.Close)
 		c.Shards = append(c.Shards, &Shard{Name: fmt.Sprintf("s%d", i+1), Proxy: p, primary: server})
 	}
+	c.Shards, c.Spares = c.Shards[:config.Shards], slices.Clone(c.Shards[config.Shards:])
 	if config.Replicated > 0 {
 		c.Shards[config.Replicated-1].AddReplica(t)
 	}
@@ -180,12 +185,30 @@ func (c *Cluster) makeMap(ctx context.Context) error {
 		return err
 	}
 	for _, s := range c.Shards {
-		request := api.AddShard{}
-		request.Name, request.Primary.Address = s.Name, s.Proxy.Addr()
-		if _, err := first.AddShard(ctx, request); err != nil {
+		if err := s.addTo(ctx, first); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+func (s *Shard) addTo(ctx context.Context, client *api.Client) error {
+	request := api.AddShard{}
+	request.Name, request.Primary.Address = s.Name, s.Proxy.Addr()
+	_, err := client.AddShard(ctx, request)
+	return err
+}
+
+// Join adds the first spare server to the map.
+func (c *Cluster) Join(ctx context.Context) error {
+	if len(c.Spares) == 0 {
+		return errors.New("there is no spare server")
+	}
+	joins := c.Spares[0]
+	if err := joins.addTo(ctx, &api.Client{BaseURL: c.Routers[0].api.BaseURL}); err != nil {
+		return err
+	}
+	c.Shards, c.Spares = append(c.Shards, joins), c.Spares[1:]
 	return nil
 }
 
