@@ -43,7 +43,6 @@ func wantLoads(t *testing.T, what string, got []float64, want ...float64) {
 
 // TestLoadIsSharedOutByCounts, and by size as far as nothing was counted.
 func TestLoadIsSharedOutByCounts(t *testing.T) {
-	t.Parallel()
 	m, sizes := countedWorld(t)
 	users := m.Keyspace("users")
 	second := hexPoint(1 << 62)
@@ -78,7 +77,6 @@ func TestLoadIsSharedOutByCounts(t *testing.T) {
 
 // TestPinsHaveTheLoadThatWasCounted, raw keys too, whose sizes are known of each range.
 func TestPinsHaveTheLoadThatWasCounted(t *testing.T) {
-	t.Parallel()
 	w := &world{shards: shardsOf(2)}
 	w.keyed(held{shard: "s1", bytes: 100}, held{shard: "s1", bytes: 300}, held{shard: "s2", bytes: 100})
 	w.pin("5", "s1", 0)
@@ -93,7 +91,6 @@ func TestPinsHaveTheLoadThatWasCounted(t *testing.T) {
 
 // TestHotRangesAreSeen by plans and proposals, though all have the same size.
 func TestHotRangesAreSeen(t *testing.T) {
-	t.Parallel()
 	m, sizes := countedWorld(t)
 	sizes[0].Shards[0].Load, sizes[0].Shards[1].Load = 900, 100
 	sizes[0].Counts = Counts{Ranges: []RangeCount{{PerSecond: 80}, {From: hexPoint(1 << 62), PerSecond: 10}}}
