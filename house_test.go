@@ -217,9 +217,13 @@ var importRules = []importRule{
 		because: "it reads shards by a map that it is given: where that is kept, and what else is compared, is the control plane's business",
 	},
 	{
+		within: "internal/traffic", may: []string{"internal/topology", "placement"},
+		because: "it is on the way of every statement, and counts: where reports are kept, and what is made of them, is others' business",
+	},
+	{
 		within: "internal/session", may: []string{
 			"internal/auth", "internal/binding", "internal/catalog", "internal/compose", "internal/copydata", "internal/deadlock", "internal/facts", "internal/failpoint", "internal/merge", "internal/observe", "internal/txn", "internal/pgerr", "internal/plan",
-			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/wire", "idgen", "placement", external,
+			"internal/pool", "internal/shard", "internal/sqltext", "internal/topology", "internal/traffic", "internal/wire", "idgen", "placement", external,
 		},
 		because: "a client's statements go on while etcd is away: nothing of the store or of the control plane may be on their way",
 	},

@@ -136,19 +136,39 @@ func printKeyspace(w io.Writer, k api.Keyspace) error {
 	if err := printTable(w, header, rows); err != nil || len(k.Ranges) == 0 {
 		return err
 	}
-	return printRanges(w, k.Ranges)
+	return printRanges(w, k)
 }
 
-func printRanges(w io.Writer, ranges []topology.RangeSpec) error {
-	rows := make([][]any, len(ranges))
-	for i, r := range ranges {
-		to := "the end"
-		if i+1 < len(ranges) {
-			to = ranges[i+1].From.String()
+func printRanges(w io.Writer, k api.Keyspace) error {
+	busy := map[string]float64{} // by where the range begins
+	var pins [][]any
+	for _, t := range k.Traffic {
+		if len(t.Key) > 0 {
+			pins = append(pins, []any{t.Key.String(), perSecond(t.StatementsPerSecond)})
+			continue
 		}
-		rows[i] = []any{r.From.String(), to, r.Shard, rangeNotes(r)}
+		busy[t.From.String()] = t.StatementsPerSecond
 	}
-	return printTable(w, []string{"from", "to", "shard", "notes"}, rows)
+	rows := make([][]any, len(k.Ranges))
+	for i, r := range k.Ranges {
+		to := "the end"
+		if i+1 < len(k.Ranges) {
+			to = k.Ranges[i+1].From.String()
+		}
+		rows[i] = []any{r.From.String(), to, r.Shard, perSecond(busy[r.From.String()]), rangeNotes(r)}
+	}
+	if err := printTable(w, []string{"from", "to", "shard", "statements/s", "notes"}, rows); err != nil || len(pins) == 0 {
+		return err
+	}
+	return printTable(w, []string{"pinned key", "statements/s"}, pins)
+}
+
+// perSecond writes a rate, and nothing for one that nobody tells.
+func perSecond(rate float64) string {
+	if rate == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", rate)
 }
 
 func rangeNotes(r topology.RangeSpec) string {

@@ -108,16 +108,16 @@ func printPlan(w io.Writer, p api.RebalancePlan) error {
 	}
 	rows := make([][]any, len(p.Moves))
 	for i, m := range p.Moves {
-		rows[i] = []any{m.Keyspace, m.From, m.To, len(m.Ranges), len(m.Keys), strings.Join(m.Tables, ", "), bytesOf(m.Bytes), m.Reason}
+		rows[i] = []any{m.Keyspace, m.From, m.To, len(m.Ranges), len(m.Keys), strings.Join(m.Tables, ", "), bytesOf(m.Bytes), perSecond(m.Load), m.Reason}
 	}
-	if err := printTable(w, []string{"keyspace", "from", "to", "ranges", "keys", "tables", "size", "why"}, rows); err != nil {
+	if err := printTable(w, []string{"keyspace", "from", "to", "ranges", "keys", "tables", "size", "load/s", "why"}, rows); err != nil {
 		return err
 	}
 	shards := make([][]any, len(p.Shards))
 	for i, s := range p.Shards {
-		shards[i] = []any{s.Name, s.Weight, s.Ranges, s.RangesAfter, bytesOf(s.BytesBefore), bytesOf(s.BytesAfter)}
+		shards[i] = []any{s.Name, s.Weight, s.Ranges, s.RangesAfter, bytesOf(s.BytesBefore), bytesOf(s.BytesAfter), perSecond(s.LoadBefore), perSecond(s.LoadAfter)}
 	}
-	if err := printTable(w, []string{"shard", "weight", "ranges", "after", "size", "after"}, shards); err != nil {
+	if err := printTable(w, []string{"shard", "weight", "ranges", "after", "size", "after", "load/s", "after"}, shards); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "Plan %s: %s in %s, %.1f %% of all. The fullest shard has %.2f of its share, and %.2f afterwards.\n", p.ID, bytesOf(p.Bytes), counted(len(p.Moves), "move"), p.MovementShare*100, p.SkewBefore, p.SkewAfter)

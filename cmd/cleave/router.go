@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +21,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/traffic"
 	"github.com/cleavedb/cleave/internal/virtual"
 )
 
@@ -34,6 +36,7 @@ type router struct {
 	shards     *observe.ShardStats
 	directory  *directory // nil if users come from a file
 	deadlocks  prometheus.Counter
+	traffic    *traffic.Counter
 
 	mu        sync.Mutex
 	greetings map[int]shard.Greeting // by the shard's number
@@ -44,7 +47,7 @@ type router struct {
 // newRouter builds the router's parts. Nothing runs before [router.serve].
 func newRouter(n *node) (*router, error) {
 	c := n.config
-	r := &router{node: n, greetings: map[int]shard.Greeting{}, routers: 1, counting: make(chan struct{}, 1), deadlocks: observe.NewDeadlocks()}
+	r := &router{node: n, greetings: map[int]shard.Greeting{}, routers: 1, counting: make(chan struct{}, 1), deadlocks: observe.NewDeadlocks(), traffic: &traffic.Counter{}}
 	access := accessOf(c)
 	incarnation := n.id
 	r.statements = observe.NewStatements(observe.StatementsConfig{})
@@ -95,7 +98,7 @@ func (r *router) newServer() (*session.Server, error) {
 		Router: n.id, Database: c.Shards.Database, ServiceUser: c.Shards.User, Rules: rules, Users: users, Certificates: certificates,
 		Pools: r.pools, Catalog: r.catalog, Virtual: r.schema, Map: n.follower.Map, MapChanged: n.follower.Changed, Ready: r.ready,
 		Schema: n.follower.Schema, Acknowledge: n.schemaApplied, Settled: n.mapSettled, Definitions: definitions{n},
-		Statements: r.statements, Shards: r.shards, Mode: session.Mode(c.Pool.Mode),
+		Statements: r.statements, Shards: r.shards, Traffic: r.traffic, Mode: session.Mode(c.Pool.Mode),
 		MaxClients: c.Limits.Clients, MaxMessage: c.Limits.MaxMessage, StartupTimeout: c.Limits.StartupTimeout,
 		HoldTimeout: c.Limits.HoldTimeout, DrainTimeout: c.Limits.DrainTimeout, Plans: c.Limits.Plans, Logger: n.logger,
 		Rows: session.Rows{
@@ -114,6 +117,7 @@ func (r *router) serve(ctx context.Context, door net.Listener) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { r.keepBudget(budget) })
 	loops.Go(func() { r.newWatchdog().Run(watching) })
+	loops.Go(func() { r.reportTraffic(budget) })
 	err := r.server.Serve(ctx, door)
 	stop()
 	stopWatching()
@@ -131,6 +135,21 @@ func (r *router) newWatchdog() *deadlock.Watchdog {
 				return registration
 			}
 			return nil
+		},
+	})
+}
+
+// reportTraffic counts by the newest map, and tells the leader how busy ranges are.
+func (r *router) reportTraffic(ctx context.Context) {
+	n := r.node
+	r.traffic.Run(ctx, traffic.RunConfig{
+		Map: n.follower.Map, Changed: n.follower.Changed, Logger: n.logger,
+		Write: func(report json.RawMessage) bool {
+			registration := n.registration()
+			if registration != nil {
+				registration.SetTraffic(report)
+			}
+			return registration != nil
 		},
 	})
 }

@@ -38,6 +38,8 @@ type Cluster interface {
 	CreateKeyspace(ctx context.Context, request api.CreateKeyspace) (api.KeyspaceChanged, error)
 	// DropKeyspace removes a keyspace that nothing uses.
 	DropKeyspace(ctx context.Context, name string) (api.MapChanged, error)
+	// Traffic tells how busy the ranges and pins of a keyspace are.
+	Traffic(ctx context.Context, k *topology.Keyspace) ([]api.RangeTraffic, error)
 	// ShardTables makes tables sharded ones.
 	ShardTables(ctx context.Context, request control.ShardTablesRequest) (api.TablesChanged, error)
 	// ReferenceTables makes tables reference tables.

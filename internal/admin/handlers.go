@@ -266,7 +266,13 @@ func (s *Server) getKeyspace(w http.ResponseWriter, r *http.Request) error {
 	if k == nil {
 		return &topology.NotFoundError{Kind: "keyspace", Name: r.PathValue("name")}
 	}
-	return reply(w, http.StatusOK, api.DescribeKeyspace(k, withRanges))
+	described := api.DescribeKeyspace(k, withRanges)
+	if withRanges {
+		if described.Traffic, err = s.config.Cluster.Traffic(r.Context(), k); err != nil {
+			return err
+		}
+	}
+	return reply(w, http.StatusOK, described)
 }
 
 // flagIn reads a parameter that is true or false, and false if it is not there.

@@ -66,6 +66,10 @@ func (f failing) DropKeyspace(context.Context, string) (api.MapChanged, error) {
 	return api.MapChanged{}, f.err
 }
 
+func (f failing) Traffic(context.Context, *topology.Keyspace) ([]api.RangeTraffic, error) {
+	return nil, f.err
+}
+
 func (f failing) ShardTables(context.Context, control.ShardTablesRequest) (api.TablesChanged, error) {
 	return api.TablesChanged{}, f.err
 }

@@ -59,7 +59,7 @@ var answers = map[string]any{
 	"Health": api.Health{}, "ErrorBody": api.ErrorBody{}, "Error": api.Error{}, "Finding": api.Finding{}, "FindingList": api.FindingList{},
 	"Status": api.Status{}, "StoreStatus": api.StoreStatus{}, "Router": api.Router{}, "RouterList": api.RouterList{},
 	"ShardStatus": api.ShardStatus{}, "ReplicaStatus": api.ReplicaStatus{}, "Connections": api.Connections{}, "ShardList": api.ShardList{}, "ShardChanged": api.ShardChanged{},
-	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
+	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "RangeTraffic": api.RangeTraffic{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
 	"Table": api.Table{}, "TablesChanged": api.TablesChanged{}, "TableList": api.TableList{}, "CopiesChecked": api.CopiesChecked{}, "CopyDifference": api.CopyDifference{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
 	"RebalancePlan": api.RebalancePlan{}, "RebalanceSplit": api.RebalanceSplit{}, "RebalanceMove": api.RebalanceMove{}, "RebalanceShard": api.RebalanceShard{},
 	"AutoSettings": api.AutoSettings{}, "Automation": api.Automation{}, "AutoMove": api.AutoMove{}, "AutoHalt": api.AutoHalt{}, "AutoProposal": api.AutoProposal{}, "AutoEvent": api.AutoEvent{},

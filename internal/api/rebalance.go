@@ -8,7 +8,7 @@ import (
 
 // PlanRebalance asks for a plan of moves.
 type PlanRebalance struct {
-	// Algorithm is greedy, which moves as little as it can, or one of those of the placement library. Measure is what is to be even: bytes, rows or width.
+	// Algorithm is greedy, which moves as little as it can, or one of those of the placement library. Measure is what is to be even: bytes, rows, load or width.
 	Algorithm string `json:"algorithm,omitempty"`
 	Measure   string `json:"measure,omitempty"`
 	// Tolerance is how far a shard may be from its share, 0.05 if it is not said.
@@ -76,7 +76,9 @@ type RebalanceMove struct {
 	Tables []string `json:"tables"`
 	Bytes  int64    `json:"bytes"`
 	Rows   int64    `json:"rows"`
-	Reason string   `json:"reason"`
+	// Load is how many scans and rows written a second go with it, as far as that is known.
+	Load   float64 `json:"load"`
+	Reason string  `json:"reason"`
 }
 
 // RebalanceShard is what a shard has before and after.
@@ -85,6 +87,9 @@ type RebalanceShard struct {
 	Weight      float64 `json:"weight"`
 	BytesBefore int64   `json:"bytes_before"`
 	BytesAfter  int64   `json:"bytes_after"`
+	// LoadBefore and LoadAfter are scans and rows written a second, as far as they are known.
+	LoadBefore  float64 `json:"load_before"`
+	LoadAfter   float64 `json:"load_after"`
 	Ranges      int     `json:"ranges"`
 	RangesAfter int     `json:"ranges_after"`
 	// TakesPart: it may give and get.

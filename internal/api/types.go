@@ -182,6 +182,16 @@ type Keyspace struct {
 	// Shares are what each shard has of it, in the order of the shards' numbers.
 	Shares []Share              `json:"shares,omitempty"`
 	Ranges []topology.RangeSpec `json:"ranges,omitempty"`
+	// Traffic is of the busiest ranges, in order, and then of the busiest pins; only with the ranges.
+	Traffic []RangeTraffic `json:"traffic,omitempty"`
+}
+
+// RangeTraffic is how many statements all routers together send for keys of a range, or for one pinned key, averaged over a minute.
+type RangeTraffic struct {
+	From                topology.Point `json:"from,omitempty"`
+	To                  topology.Point `json:"to,omitempty"`
+	Key                 topology.Point `json:"key,omitempty"` // of a pin
+	StatementsPerSecond float64        `json:"statements_per_second"`
 }
 
 // Share is a shard's part of a keyspace.

@@ -203,7 +203,10 @@ func (r *autoRound) measureAll(ctx context.Context) (rebalance.Sizes, bool) {
 	for _, name := range r.cluster.countAnew(ctx, r.m) {
 		r.Wait(fmt.Sprintf("nothing is planned: the rows of shard %s could not be counted anew", name))
 	}
-	sizes, silent := r.cluster.measure(ctx, r.m)
+	sizes, silent, err := r.cluster.measure(ctx, r.m)
+	if err != nil {
+		r.Wait(fmt.Sprintf("nothing is planned: %v", err))
+	}
 	for _, name := range silent {
 		if r.m.Shard(name).State() == topology.Maintenance {
 			continue // it neither gives nor gets, whether it answers or not

@@ -67,7 +67,10 @@ func (c *Cluster) pointsBySize(ctx context.Context, name string, request api.Spl
 	if !middle && request.BySize == 0 {
 		return nil, nil
 	}
-	sizes, silent := c.measure(ctx, m)
+	sizes, silent, err := c.measure(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	for _, shard := range silent {
 		if owns(k, shard) {
 			return nil, &InvalidError{Message: fmt.Sprintf("shard %s does not answer: nobody knows how much its ranges have", shard)}

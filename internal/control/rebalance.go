@@ -26,7 +26,10 @@ func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) 
 	if err != nil {
 		return api.RebalancePlan{}, err
 	}
-	sizes, silent := c.measure(ctx, m)
+	sizes, silent, err := c.measure(ctx, m)
+	if err != nil {
+		return api.RebalancePlan{}, err
+	}
 	options := rebalance.Options{
 		Algorithm: request.Algorithm, Measure: rebalance.Measure(request.Measure), Tolerance: request.Tolerance, Keyspaces: request.Keyspaces, MaxBytes: request.MaxBytes, MaxMoves: request.MaxMoves,
 		Split: request.Split, Excluded: append(request.Excluded, silent...), BytesPerSecond: request.BytesPerSecond,
@@ -82,8 +85,12 @@ type measured struct {
 	work int64
 }
 
-// measure asks every shard how much it has of each keyspace, and returns those that did not answer.
-func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance.Sizes, silent []string) {
+// measure asks every shard how much it has of each keyspace, and returns those that did not answer. It fails if it cannot be told what routers count: shared out in another way than the last time, load would look as if it had moved.
+func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance.Sizes, silent []string, err error) {
+	reports, err := c.TrafficReports(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	names := shardedTables(m)
 	var lock sync.Mutex
 	byShard, samples := map[string][]measured{}, map[string]map[string][]topology.Point{}
@@ -113,7 +120,9 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 		}
 	}
 	withoutAir(byShard)
-	return sizesIn(m, byShard, samples), silent
+	sizes = sizesIn(m, byShard, samples)
+	addCounts(m, sizes, reports)
+	return sizes, silent, nil
 }
 
 // leastRows is how many rows a table must have for their size to say something.
@@ -174,7 +183,7 @@ func describePlan(p *rebalance.Plan) api.RebalancePlan {
 		d.Splits = append(d.Splits, api.RebalanceSplit{Keyspace: s.Keyspace, At: s.At})
 	}
 	for _, m := range p.Moves {
-		move := api.RebalanceMove{Keyspace: m.Keyspace, From: m.Source, To: m.Target, Bytes: m.Bytes, Rows: m.Rows, Reason: string(m.Reason), Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []string{}}
+		move := api.RebalanceMove{Keyspace: m.Keyspace, From: m.Source, To: m.Target, Bytes: m.Bytes, Rows: m.Rows, Load: m.Load, Reason: string(m.Reason), Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []string{}}
 		for _, r := range m.Ranges {
 			move.Ranges = append(move.Ranges, api.MoveRange{From: r.From, To: r.To})
 		}
@@ -185,7 +194,7 @@ func describePlan(p *rebalance.Plan) api.RebalancePlan {
 	}
 	for _, s := range p.Shards {
 		d.Shards = append(d.Shards, api.RebalanceShard{
-			Name: s.Shard, Weight: s.Weight, BytesBefore: s.Before.Bytes, BytesAfter: s.After.Bytes, Ranges: s.Before.Ranges, RangesAfter: s.After.Ranges, TakesPart: s.TakesPart,
+			Name: s.Shard, Weight: s.Weight, BytesBefore: s.Before.Bytes, BytesAfter: s.After.Bytes, LoadBefore: s.Before.Load, LoadAfter: s.After.Load, Ranges: s.Before.Ranges, RangesAfter: s.After.Ranges, TakesPart: s.TakesPart,
 		})
 	}
 	return d

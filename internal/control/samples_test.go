@@ -28,9 +28,9 @@ func TestRangesOfRawKeysAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := m.Table("public", "events").Keyspace().Name()
-	sizes, silent := p.measure(t.Context(), m)
-	if len(silent) > 0 {
-		t.Fatal(silent)
+	sizes, silent, err := p.measure(t.Context(), m)
+	if err != nil || len(silent) > 0 {
+		t.Fatal(err, silent)
 	}
 	rows := map[string]int64{}
 	for _, one := range sizes {
@@ -60,7 +60,9 @@ func TestRangesOfRawKeysAreMeasured(t *testing.T) {
 	if m, err = p.Map(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	sizes, _ = p.measure(t.Context(), m)
+	if sizes, _, err = p.measure(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
 	for _, one := range sizes {
 		for _, r := range one.Ranges {
 			if r.Bytes > 700_000 {
@@ -90,9 +92,9 @@ func TestLoadIsMeasured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sizes, silent := p.measure(t.Context(), m)
-		if len(silent) > 0 {
-			t.Fatal(silent)
+		sizes, silent, err := p.measure(t.Context(), m)
+		if err != nil || len(silent) > 0 {
+			t.Fatal(err, silent)
 		}
 		found := map[string]float64{}
 		for _, s := range sizes[0].Shards {

@@ -5,9 +5,9 @@ import "time"
 // workWindow is over how long load is averaged at least: a moment's peak should move nothing. Tests have less time.
 var workWindow = time.Minute
 
-// workReading is how much work a shard's tables had done at a moment, as PostgreSQL counts it, and how much a second in the time before: scans begun and rows written. Load is not
-// counted by routers, range by range: that would take a counter for each range in each router's way of every statement, and 150,000 of them to be gathered.
-// What a shard counts costs nothing more, and tells which shards and which tables are busy; a shard's load is shared out over its ranges as its size is.
+// workReading is how much work a shard's tables had done at a moment, as PostgreSQL counts it, and how much a second in the time before: scans begun and rows written. It costs nothing, is all that
+// happened, whoever sent it, and tells how busy shards are beside each other. Which ranges that is for PostgreSQL does not know: routers count statements range by range (traffic.go), and a shard's load is shared
+// out by what they count. So a load has one unit everywhere, and what routers do not see, such as statements for all shards, is shared out as size is; all of it, where no router reports anything.
 type workReading struct {
 	at   time.Time
 	work map[string]int64 // by table

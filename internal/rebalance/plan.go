@@ -65,6 +65,7 @@ type Move struct {
 	Pins     []topology.Point `json:"pins,omitempty"`
 	Bytes    int64            `json:"bytes"`
 	Rows     int64            `json:"rows"`
+	Load     float64          `json:"load,omitempty"`
 	Reason   Reason           `json:"reason"`
 	// Detail is the reason in words.
 	Detail string `json:"detail"`
@@ -292,6 +293,7 @@ func (p *planner) addTo(move *Move, u *unit) {
 	}
 	move.Bytes += u.size[bytesAt]
 	move.Rows += u.size[rowsAt]
+	move.Load += u.size.size().Load
 	if reason := moreUrgent(move.Reason, u.reason); reason != move.Reason {
 		move.Reason, move.Detail = reason, p.classes[u.class].String()
 	}

@@ -48,6 +48,35 @@ type KeyspaceSizes struct {
 	// evenly over their width, of raw keys to each the same; in a keyspace of schemas to each schema the same. If all were measured by themselves, what
 	// the total alone has, such as load, is spread over all of them.
 	Shards []ShardSize `json:"shards,omitempty"`
+	// Counts say how what a shard has of load is shared out; without them it is as all else is.
+	Counts Counts `json:"counts,omitzero"`
+}
+
+// Counts are how many statements per second were counted for single ranges and pins. They are no load: a statement may be little work or much. A shard's load is shared out by them.
+type Counts struct {
+	Ranges []RangeCount `json:"ranges,omitempty"`
+	Pins   []PinCount   `json:"pins,omitempty"`
+	// Others are those that a shard got for no range or pin in particular: their part of its load is shared out as bytes are.
+	Others []ShardCount `json:"others,omitempty"`
+}
+
+// RangeCount is how many statements per second were counted for a range.
+type RangeCount struct {
+	// From is where the range begins, as in the map.
+	From      topology.Point `json:"from,omitempty"`
+	PerSecond float64        `json:"per_second"`
+}
+
+// PinCount is how many statements per second were counted for a pinned key, or a schema.
+type PinCount struct {
+	Key       topology.Point `json:"key"`
+	PerSecond float64        `json:"per_second"`
+}
+
+// ShardCount is how many statements per second were counted on a shard.
+type ShardCount struct {
+	Shard     string  `json:"shard"`
+	PerSecond float64 `json:"per_second"`
 }
 
 // Sizes is all that was measured. A keyspace, range or pin that is not in it, nor in a shard's total, counts as empty.
@@ -123,6 +152,8 @@ type part struct {
 	size    quantities
 	known   bool
 	splitAt []string
+	// counted is how many statements per second were counted for it.
+	counted float64
 }
 
 // measured is a keyspace with the sizes of all that it has.
@@ -132,6 +163,8 @@ type measured struct {
 	pins   []part // in the order of their keys
 	// strays are how many sizes were given for what the map does not have.
 	strays int
+	// others are how many statements per second a shard got for no part in particular.
+	others map[string]float64
 }
 
 // measure puts the sizes to the ranges and pins of the keyspace.
@@ -194,6 +227,9 @@ func (m *measured) take(given KeyspaceSizes) error {
 		if err != nil {
 			return fmt.Errorf("pin of %s: %w", pin.Key, err)
 		}
+	}
+	if err := m.takeCounts(given.Counts); err != nil {
+		return err
 	}
 	return m.takeTotals(given.Shards)
 }
@@ -281,6 +317,9 @@ func (m *measured) spread(has holdings, whole quantities) {
 			m.share(has.takers, field, whole[field])
 		}
 	}
+	if known[loadAt] == 0 {
+		m.shareByCounts(has, whole[loadAt])
+	}
 	for _, p := range unknown {
 		p.known = true
 	}
@@ -288,6 +327,8 @@ func (m *measured) spread(has holdings, whole quantities) {
 
 // holdings are the parts that a shard has of a keyspace.
 type holdings struct {
+	shard    string
+	all      []*part
 	measured []*part
 	takers   []*part // what takes a part of what is spread: schemas if the keyspace is of them, ranges if not
 }
@@ -299,6 +340,7 @@ func (m *measured) byShard() map[string]holdings {
 		for i := range parts {
 			p := &parts[i]
 			has := shards[p.owner.Name()]
+			has.shard, has.all = p.owner.Name(), append(has.all, p)
 			if p.known {
 				has.measured = append(has.measured, p)
 			}
@@ -318,16 +360,20 @@ func (m *measured) share(takers []*part, field int, amount int64) {
 	if amount <= 0 || len(takers) == 0 {
 		return
 	}
-	weight := func(p *part) float64 {
-		if m.Strategy() == topology.ByHash {
-			return hashWidth(p.span)
-		}
-		return 1
+	shareBy(takers, field, amount, m.weight)
+}
+
+// weight is how much a part gets of what is spread: by width where there is one.
+func (m *measured) weight(p *part) float64 {
+	if m.Strategy() == topology.ByHash {
+		return hashWidth(p.span)
 	}
-	total := 0.0
-	for _, p := range takers {
-		total += weight(p)
-	}
+	return 1
+}
+
+// shareBy gives everybody a part of the amount by their weights, of which one must be above 0.
+func shareBy(takers []*part, field int, amount int64, weight func(*part) float64) {
+	total := sum(takers, weight)
 	passed, given := 0.0, int64(0)
 	for i, p := range takers {
 		passed += weight(p)

@@ -103,6 +103,9 @@ func (s *session) addSlot(keyspace *topology.Keyspace, route *plan.Route, part *
 	if held {
 		return s.addSlotLater(route, first, last)
 	}
+	if s.counts.on {
+		s.counts.count(s.server.config.Traffic.OfHashes(keyspace, first, last))
+	}
 	for _, owner := range owners {
 		s.want(owner.Number())
 	}
@@ -115,6 +118,9 @@ func (s *session) addSlotLater(route *plan.Route, first, last uint64) *pgerr.Err
 		owners, held := keyspace.AppendOwners(nil, first, last)
 		if held {
 			return false
+		}
+		if s.counts.on {
+			s.counts.count(s.server.config.Traffic.OfHashes(keyspace, first, last))
 		}
 		for _, owner := range owners {
 			s.want(owner.Number())
@@ -154,6 +160,9 @@ func (s *session) madeBy(route *plan.Route) (int, *pgerr.Error) {
 		if keyspace, refused = s.awaitKeyspace(route); refused != nil {
 			return noShard, refused
 		}
+	}
+	if s.counts.on {
+		s.counts.count(s.server.config.Traffic.Somewhere(keyspace))
 	}
 	return s.anyOwner(keyspace), nil
 }

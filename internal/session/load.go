@@ -359,6 +359,7 @@ func (l *load) shardOf(piece *copydata.Piece) (int, *pgerr.Error) {
 	if err != nil {
 		return 0, pgerr.New(pgerr.InternalError, "the key of %s could not be looked up", l.route.Table).WithDetail("%s", err)
 	}
+	s.server.config.Traffic.OfKey(l.keyspace, l.values, place.Pinned).Add()
 	return place.Shard.Number(), nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/shardtest"
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/traffic"
 	"github.com/cleavedb/cleave/placement/key"
 )
 
@@ -235,6 +236,10 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	if config.Rules == nil {
 		config.Rules = must[auth.Rules](t)(auth.ParseRules([]auth.RuleSpec{{Addresses: []string{"loopback"}, Method: "trust"}}))
 	}
+	if config.Traffic == nil {
+		config.Traffic = &traffic.Counter{}
+	}
+	config.Traffic.Follow(w.m, time.Now())
 	w.server = New(config)
 	w.listen(t)
 }

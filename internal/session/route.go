@@ -72,7 +72,9 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 			return refused
 		}
 	}
+	s.counts.on = st.Load == nil || st.Load.Query // rows that come later count by themselves
 	shard, refused := s.place(st, src)
+	s.counts.on = false
 	if refused != nil {
 		return refused
 	}
@@ -427,6 +429,9 @@ func (s *session) locate(keyspace *topology.Keyspace, route *plan.Route, values 
 	if place.Held {
 		return s.locateLater(route, slices.Clone(values)) // or those of all statements would need memory of their own
 	}
+	if s.counts.on {
+		s.counts.count(s.server.config.Traffic.OfKey(keyspace, values, place.Pinned))
+	}
 	return place.Shard.Number(), nil
 }
 
@@ -436,6 +441,9 @@ func (s *session) locateLater(route *plan.Route, values []key.Value) (shard int,
 		place, err := keyspace.Locate(values...)
 		if err != nil || place.Held {
 			return false
+		}
+		if s.counts.on {
+			s.counts.count(s.server.config.Traffic.OfKey(keyspace, values, place.Pinned))
 		}
 		shard = place.Shard.Number()
 		return true

@@ -23,6 +23,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/traffic"
 	"github.com/cleavedb/cleave/internal/txn"
 	"github.com/cleavedb/cleave/internal/wire"
 )
@@ -70,6 +71,8 @@ type Config struct {
 	// Statements and Shards count. Required.
 	Statements *observe.Statements
 	Shards     *observe.ShardStats
+	// Traffic counts which keys statements are for. Default: nobody does.
+	Traffic *traffic.Counter
 	// Mode is how long clients keep backends unless they ask otherwise. Default: transaction.
 	Mode Mode
 	// MaxClients is how many may be connected. Default: 10,000.

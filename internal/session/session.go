@@ -113,6 +113,7 @@ type session struct {
 	placing     placing
 	told        toldNumbers
 	rowShards   []int        // scratch: those of its keys, in their order
+	counts      counting     // which statements count
 	oneKey      [1]key.Value // scratch
 	spreadParts plan.Parts
 	rowOrder    []int

@@ -56,6 +56,7 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 	case len(s.wanted) == 1:
 		return s.wanted[0], nil
 	case st.Composition != nil && (route.Parts == plan.Whole || s.skipsRows(st, src)):
+		s.counts.on = false // its keys have been
 		return s.placeComposed(st, src)
 	case route.Parts == plan.Whole:
 		return noShard, s.placing.explained(undivided(route))
@@ -191,6 +192,9 @@ func (s *session) addRanges(keyspace *topology.Keyspace, route *plan.Route, src 
 		s.want(number)
 	}
 	s.addPins(keyspace)
+	if s.counts.on {
+		s.counts.count(s.server.config.Traffic.Everywhere(keyspace))
+	}
 	return nil
 }
 
@@ -200,6 +204,9 @@ func (s *session) addOwners(keyspace *topology.Keyspace) {
 		s.want(r.Owner.Number())
 	}
 	s.addPins(keyspace)
+	if s.counts.on {
+		s.counts.count(s.server.config.Traffic.Everywhere(keyspace))
+	}
 }
 
 func (s *session) addPins(keyspace *topology.Keyspace) {

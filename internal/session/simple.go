@@ -153,10 +153,26 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 	if s.takesNothing() || s.tx.implicit || goesStepByStep(p.plan.Statements) || s.wantsConsistent() && beginsBlock(p.plan.Statements) {
 		return s.stepThrough(p, text)
 	}
-	o := op{kind: opQuery, data: text, original: text, planned: p}
+	s.counts.begin()
+	o, together, refused := s.placeTogether(p, text)
+	s.counts.end(together && refused == nil)
+	switch {
+	case refused != nil:
+		return s.refuseQuery(refused)
+	case !together:
+		return s.stepThrough(p, text)
+	}
+	o.data = applyEdits(text, o.edits)
+	s.ops = append(s.ops, o)
+	return s.flush()
+}
+
+// placeTogether finds the shard of all statements of a text; together is false if they have to run one by one.
+func (s *session) placeTogether(p *planned, text []byte) (o op, together bool, refused *pgerr.Error) {
+	o = op{kind: opQuery, data: text, original: text, planned: p}
 	for i := range p.plan.Statements {
 		if refused := p.plan.Statements[i].Refusal; refused != nil {
-			return s.refuseQuery(refused)
+			return o, false, refused
 		}
 	}
 	for i := range p.plan.Statements {
@@ -165,7 +181,7 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 		o.at = i
 		apart, refused := s.goesApart(st, src)
 		if apart {
-			return s.stepThrough(p, text)
+			return o, false, nil
 		}
 		var more []edit
 		if refused == nil {
@@ -175,16 +191,14 @@ func (s *session) manyStatements(p *planned, text []byte) error {
 			refused = s.routeTo(st, src)
 		}
 		if refused != nil {
-			return s.refuseQuery(refused)
+			return o, false, refused
 		}
 		if o.inner != nil { // it leaves something in the session that has to be noted
-			return s.stepThrough(p, text)
+			return o, false, nil
 		}
 		o.edits = append(o.edits, more...)
 	}
-	o.data = applyEdits(text, o.edits)
-	s.ops = append(s.ops, o)
-	return s.flush()
+	return o, true, nil
 }
 
 // beginsBlock says whether a transaction block begins in a text.

@@ -359,6 +359,8 @@ func (i *routedInsert) shardOf(fields [][]byte) (int, *pgerr.Error) {
 		}
 		values[j] = value.Clone()
 	}
+	s.counts.on = len(st.Route.Keys) == 0 // or they were counted when the statement was placed
+	defer func() { s.counts.on = false }()
 	return s.locate(keyspace, &st.Route, values)
 }
 

@@ -42,6 +42,9 @@ type Registration struct {
 	router Router
 	lease  clientv3.LeaseID
 	closed bool
+	// traffic is the router's report, and trafficDue whether it has yet to be written, under this lease.
+	traffic    json.RawMessage
+	trafficDue bool
 }
 
 // Register stores the router's record and keeps it there until Close, also through a time without etcd: a lost lease is
@@ -200,7 +203,7 @@ func (r *Registration) renew(ctx context.Context) error {
 		return err
 	}
 	r.mu.Lock()
-	r.lease = lease
+	r.lease, r.trafficDue = lease, r.traffic != nil
 	r.mu.Unlock()
 	return r.write(ctx, lease)
 }
@@ -211,10 +214,14 @@ func (r *Registration) write(ctx context.Context, lease clientv3.LeaseID) error 
 	if err != nil {
 		return fmt.Errorf("encode router record: %w", err)
 	}
-	return r.store.request(ctx, "write router record", func(ctx context.Context, client *clientv3.Client) error {
+	err = r.store.request(ctx, "write router record", func(ctx context.Context, client *clientv3.Client) error {
 		_, err := client.Put(ctx, r.store.keys.routers+router.ID, string(value), clientv3.WithLease(lease))
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return r.writeTraffic(ctx, lease)
 }
 
 // Routers lists the records of routers that are thought to be alive, in the order of their names.

@@ -44,6 +44,7 @@ type keys struct {
 	jobs    string
 	wishes  string
 	waits   string
+	traffic string
 	// automation is one document.
 	automation string
 }
@@ -58,6 +59,7 @@ func keysUnder(prefix string) keys {
 		jobs:       prefix + "job/",
 		wishes:     prefix + "wish/",
 		waits:      prefix + "wait/",
+		traffic:    prefix + "traffic/",
 		automation: prefix + "auto",
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/internal/traffic"
 )
 
 // view is one view: its columns, and how its rows are found.
@@ -38,12 +39,12 @@ var views = map[string]view{
 	},
 	"ranges": {
 		columns: []session.ViewColumn{
-			column("keyspace", "text"), column("lo", "text"), column("hi", "text"), column("shard", "text"),
+			column("keyspace", "text"), column("lo", "text"), column("hi", "text"), column("shard", "text"), column("statements_per_second", "float8"),
 		},
 		rows: rangeRows,
 	},
 	"pins": {
-		columns: []session.ViewColumn{column("keyspace", "text"), column("key", "text[]"), column("shard", "text")},
+		columns: []session.ViewColumn{column("keyspace", "text"), column("key", "text[]"), column("shard", "text"), column("statements_per_second", "float8")},
 		rows:    pinRows,
 	},
 	"tables": {
@@ -169,14 +170,38 @@ func typeNames(k *topology.Keyspace) []string {
 	return names
 }
 
-func rangeRows(_ context.Context, s *Schema) ([][]any, error) {
+func rangeRows(ctx context.Context, s *Schema) ([][]any, error) {
+	reports := s.reports(ctx)
 	var rows [][]any
 	for _, k := range s.config.Map().Keyspaces() {
-		for _, r := range k.Spec().Ranges {
-			rows = append(rows, []any{k.Name(), boundText(r.From), boundText(r.To), r.Shard})
+		rates, _ := traffic.Sum(k, reports)
+		for i, r := range k.Spec().Ranges {
+			rows = append(rows, []any{k.Name(), boundText(r.From), boundText(r.To), r.Shard, rateOrNull(rates.Ranges[i])})
 		}
 	}
 	return rows, nil
+}
+
+// reportsTimeout is how long a view of the map waits to hear how busy ranges are.
+const reportsTimeout = 2 * time.Second
+
+// reports are what routers count; none if etcd does not answer, because a view of the map needs only the map.
+func (s *Schema) reports(ctx context.Context) []traffic.Report {
+	ctx, cancel := context.WithTimeout(ctx, reportsTimeout)
+	defer cancel()
+	reports, err := s.config.Cluster.TrafficReports(ctx)
+	if err != nil {
+		return nil
+	}
+	return reports
+}
+
+// rateOrNull is NULL for what nobody tells.
+func rateOrNull(rate float64) any {
+	if rate == 0 {
+		return nil
+	}
+	return rate
 }
 
 // boundText writes a bound as the map's JSON has it, nil for none.
@@ -192,11 +217,17 @@ func boundText(bound any) any {
 	return string(text)
 }
 
-func pinRows(_ context.Context, s *Schema) ([][]any, error) {
+func pinRows(ctx context.Context, s *Schema) ([][]any, error) {
+	reports := s.reports(ctx)
 	var rows [][]any
 	for _, k := range s.config.Map().Keyspaces() {
+		rates, _ := traffic.Sum(k, reports)
 		for _, p := range k.Spec().Pins {
-			rows = append(rows, []any{k.Name(), []string(p.Key), p.Shard})
+			encoded, err := k.Encode(p.Key)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, []any{k.Name(), []string(p.Key), p.Shard, rateOrNull(rates.Pins[encoded])})
 		}
 	}
 	return rows, nil
