@@ -17,20 +17,20 @@ import (
 // heldAt starts a move and returns when its leader has come to a point, where it holds.
 func (s *stage) heldAt(t *testing.T, point string, request api.StartMove) (id string) {
 	t.Helper()
-	s.order(t, point)
+	s.order(t, point, 1)
 	id = s.start(t, request)
 	s.reached(t, point)
 	return id
 }
 
-// order has the leader hold at a point.
-func (s *stage) order(t *testing.T, point string) {
+// order has the leader hold at a point, when it comes there for the so-manieth time.
+func (s *stage) order(t *testing.T, point string, hit int) {
 	t.Helper()
 	leader, err := s.Leader(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := orders.Give(s.Orders, point, orders.Order{Act: orders.Hold, Process: leader.PID()}); err != nil {
+	if err := orders.Give(s.Orders, point, orders.Order{Act: orders.Hold, Hit: hit, Process: leader.PID()}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -118,15 +118,18 @@ func TestEverythingDies(t *testing.T) {
 	shards := [2]string{"s1", "s2"}
 	for _, c := range []struct {
 		point  string
+		hit    int
 		always bool // also where there is not much time
 	}{
-		{"move.copy.rows", false}, {"move.catching-up", false}, {"move.switch.hold", false}, {"move.switch.close", true}, {"move.switch.pass", false}, {"move.switch.open", false}, {"move.clean.rows", true},
+		{"move.copy.rows", 4, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 1, false}, {"move.switch.close", 1, true}, {"move.switch.pass", 1, false}, {"move.switch.open", 1, false}, {"move.clean.rows", 2, true},
 	} {
 		if !c.always && !everything() {
 			continue
 		}
 		ok := t.Run(c.point, func(t *testing.T) {
-			id := s.heldAt(t, c.point, api.StartMove{From: shards[0], To: shards[1]})
+			s.order(t, c.point, c.hit)
+			id := s.start(t, api.StartMove{From: shards[0], To: shards[1]})
+			s.reached(t, c.point)
 			if err := s.killAll(); err != nil {
 				t.Fatal(err)
 			}

@@ -43,7 +43,7 @@ func TestServersAreReplaced(t *testing.T) {
 			if !anew {
 				request.KeepSeconds = 600
 			}
-			s.order(t, c.point)
+			s.order(t, c.point, 1)
 			id := s.start(t, request)
 			if c.wish != "" {
 				s.await(t, id, time.Minute, c.when)
@@ -55,7 +55,7 @@ func TestServersAreReplaced(t *testing.T) {
 			if anew {
 				next = "move.copying"
 			}
-			s.order(t, next)
+			s.order(t, next, 1)
 			if err := replaced.Crash(false); err != nil {
 				t.Fatal(err)
 			}
