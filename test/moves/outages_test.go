@@ -70,10 +70,10 @@ func TestEtcdIsAway(t *testing.T) {
 	}{
 		{"before n2, dead", "move.switching", dies, 0, time.Second, false},
 		{"before n2, stopped", "move.switching", stops, 0, 4 * time.Second, false},
-		{"in the pause, dead", "move.switch.close", dies, 0, time.Second, false},
-		{"in the pause, stopped", "move.switch.close", stops, 0, 4 * time.Second, true},
+		{"in the pause, dead", "move.switch.close", dies, 0, time.Second, true},
+		{"in the pause, stopped", "move.switch.close", stops, 0, 4 * time.Second, false},
 		{"before n4, stopped", "move.switch.pass", stops, 20 * time.Second, 1500 * time.Millisecond, false},
-		{"before n4, dead", "move.switch.pass", dies, 20 * time.Second, time.Second, true},
+		{"before n4, dead", "move.switch.pass", dies, 20 * time.Second, time.Second, false},
 		{"before n4, stopped for longer than anybody asks", "move.switch.pass", stops, 20 * time.Second, 8 * time.Second, false},
 		{"after n4, dead", "move.switch.open", dies, 0, time.Second, false},
 	} {
@@ -121,7 +121,7 @@ func TestEverythingDies(t *testing.T) {
 		hit    int
 		always bool // also where there is not much time
 	}{
-		{"move.copy.rows", 4, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 1, false}, {"move.switch.close", 1, true}, {"move.switch.pass", 1, false}, {"move.switch.open", 1, false}, {"move.clean.rows", 2, true},
+		{"move.copy.rows", 4, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 1, false}, {"move.switch.close", 1, true}, {"move.switch.pass", 1, false}, {"move.switch.open", 1, false}, {"move.clean.rows", 2, false},
 	} {
 		if !c.always && !everything() {
 			continue
