@@ -16,7 +16,7 @@ func TestServersAreReplaced(t *testing.T) {
 	s.load.Faulty = true
 	s.load.Start(t.Context())
 	defer s.load.Stop()
-	shards := [2]int{1, 2}
+	shards, whole := [2]int{1, 2}, t // a standby lives as long as the cluster
 	for _, c := range []struct {
 		point string
 		goes  int // 0: the source, 1: the target
@@ -32,12 +32,12 @@ func TestServersAreReplaced(t *testing.T) {
 			continue
 		}
 		name := c.point + [2]string{" source", " target"}[c.goes]
-		replaced := s.Shards[shards[c.goes]]
-		replaced.AddReplica(t)
-		if err := replaced.Synchronise(t.Context()); err != nil { // or writes would be lost that have nothing to do with the move
-			t.Fatal(err)
-		}
 		ok := t.Run(name, func(t *testing.T) {
+			replaced := s.Shards[shards[c.goes]]
+			replaced.AddReplica(whole)
+			if err := replaced.Synchronise(t.Context()); err != nil { // or writes would be lost that have nothing to do with the move
+				t.Fatal(err)
+			}
 			anew := c.point != "move.switched" && c.wish == ""
 			request := api.StartMove{From: s.Shards[shards[0]].Name, To: s.Shards[shards[1]].Name, Manual: c.point == "move.ready"}
 			if !anew {
