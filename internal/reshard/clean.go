@@ -38,8 +38,7 @@ func (r *run) keep(ctx context.Context) error {
 	}
 	r.say(ctx, "it can be rolled back until "+move.Since.Add(move.Options.Keep).Format(time.RFC3339), func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
 	if l.bytes > move.Options.MaxWAL || l.lost {
-		r.mover.config.Logger.Warn("the way back of a move is given up: too many changes were kept for it", "move", r.id)
-		return r.save(ctx, func(m *Move) { m.WayBack = false })
+		return r.noWayBack(ctx, tooMuchKept(l)+": there is no way back")
 	}
 	r.sleep(ctx, min(left, time.Second))
 	return nil
@@ -116,12 +115,13 @@ func (r *run) noWayBack(ctx context.Context, why string) error {
 		return err
 	}
 	err := r.save(ctx, func(m *Move) {
+		m.WayBack, m.RollsBack, m.NoWayBack = false, false, why
 		m.goTo(Switched)
-		m.WayBack, m.RollsBack, m.Error = false, false, why
 	})
 	if err != nil {
 		return err
 	}
+	r.mover.config.Logger.Warn("the way back of a move is given up", "move", r.id, "reason", why)
 	return errElsewhere
 }
 

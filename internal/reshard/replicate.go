@@ -129,10 +129,8 @@ const anotherServer = "a server is not the one that it was when the copy began"
 // catchUp has the target apply what has changed since the snapshot.
 func (r *run) catchUp(ctx context.Context) error {
 	move := r.state()
-	if same, err := r.sameServers(ctx); err != nil {
+	if err := r.staysCopied(ctx); err != nil {
 		return err
-	} else if !same {
-		return r.copyAgain(ctx, anotherServer)
 	}
 	if err := r.subscribe(ctx, move.Target, move.Source, move.forward(), true); err != nil {
 		return err
@@ -209,6 +207,15 @@ func nextAfterCatchUp(m *Move) Phase {
 	return Verifying
 }
 
+// staysCopied copies anew if a server is not the one that it was: what was carried over may be missing, or cannot be carried over any more.
+func (r *run) staysCopied(ctx context.Context) error {
+	same, err := r.sameServers(ctx)
+	if err == nil && !same {
+		err = r.copyAgain(ctx, anotherServer)
+	}
+	return err
+}
+
 // mayGoOn looks whether the subscription was stopped by an error: that does not get better by itself.
 func (r *run) mayGoOn(ctx context.Context) error {
 	move := r.state()
@@ -261,6 +268,9 @@ var errElsewhere = errors.New("the move goes on in another phase")
 func (r *run) ready(ctx context.Context) error {
 	move := r.state()
 	if move.Options.Manual && !move.SwitchNow {
+		if err := r.staysCopied(ctx); err != nil { // first: what has lost its slot has stopped too
+			return err
+		}
 		if err := r.mayGoOn(ctx); err != nil {
 			return err
 		}

@@ -340,7 +340,7 @@ func (m *Move) grant(wish Wish) {
 
 func (m *Move) goTo(p Phase) {
 	now := time.Now().UTC()
-	m.Phase, m.Since, m.Waiting, m.Error, m.Failures = p, now, "", "", 0
+	m.Phase, m.Since, m.Waiting, m.Error, m.Failures = p, now, "", m.NoWayBack, 0
 	if p.HasEnded() {
 		m.Ended = now
 	}

@@ -11,6 +11,12 @@ import (
 
 // verify compares both sides before the switch. One row that differs, and the move does not go on.
 func (r *run) verify(ctx context.Context) error {
+	if err := r.staysCopied(ctx); err != nil {
+		return err
+	}
+	if err := r.mayGoOn(ctx); err != nil { // or no mark would ever come over
+		return err
+	}
 	now, err := r.current(ctx)
 	if err != nil {
 		return err

@@ -190,6 +190,7 @@ func (w *visit) bring(ctx context.Context, conn *pgx.Conn, owner string, leaf to
 	if err := w.strays.Lock(ctx, tx); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("verify.asks")
 	if err := w.mayRepair(ctx, owner, rows); err != nil {
 		return nil, err
 	}
@@ -201,6 +202,7 @@ func (w *visit) bring(ctx context.Context, conn *pgx.Conn, owner string, leaf to
 	if gone, err = w.take(ctx, there, rows); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("verify.taken")
 	return gone, tx.Commit(ctx)
 }
 

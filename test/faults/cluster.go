@@ -28,6 +28,8 @@ type Cluster struct {
 	Routers []*Router
 	// Spares are servers that are not in the map yet: Join adds them.
 	Spares []*Shard
+	// Etcd is nil unless it is a process of its own.
+	Etcd *Etcd
 	// Folder has logs and whatever else tells what happened. It is kept if the test fails.
 	Folder string
 	// Orders is the folder of orders to failpoints.
@@ -46,6 +48,10 @@ type Config struct {
 	Replicated int
 	// Routers is how many there are. Default: 2.
 	Routers int
+	// Folders are those of the shards' servers, in their order; an empty one, or none: one of its own. Default: none.
+	Folders []string
+	// EtcdApart: etcd is a process of its own, which can be killed and stopped. Default: it is within the test's.
+	EtcdApart bool
 	// Durations take the place of those that routers have for people, by their names.
 	Durations map[string]time.Duration
 }
@@ -74,7 +80,7 @@ func Start(t testing.TB, config Config) *Cluster {
 		}
 	}
 	c.startShards(t, config)
-	c.startRouters(t, config.Routers)
+	c.startRouters(t, config.Routers, c.startEtcd(t, config.EtcdApart))
 	return c
 }
 
@@ -105,6 +111,9 @@ func (c *Cluster) startShards(t testing.TB, config Config) {
 	configs := make([]localpg.Config, config.Shards+config.Spares)
 	for i := range configs {
 		configs[i] = localpg.Config{Port: cluster.FreePort(t), Settings: serverSettings}
+		if i < len(config.Folders) {
+			configs[i].Dir = config.Folders[i]
+		}
 	}
 	for i, server := range pgtest.StartWith(t, configs...) {
 		p, err := proxy.Start(cluster.FreeAddress(t), server.Addr())
@@ -152,15 +161,29 @@ func copyFile(to, from string) error {
 	return errors.Join(err, target.Close())
 }
 
-func (c *Cluster) startRouters(t testing.TB, count int) {
+// startEtcd returns where it is.
+func (c *Cluster) startEtcd(t testing.TB, apart bool) (endpoints []string) {
 	t.Helper()
+	if apart {
+		c.Etcd = newEtcd(t, c.Folder)
+		if err := c.Etcd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Etcd.Kill)
+		return []string{c.Etcd.address}
+	}
 	etcd, err := store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: t.TempDir(), Fast: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Close)
+	return etcd.Endpoints()
+}
+
+func (c *Cluster) startRouters(t testing.TB, count int, etcd []string) {
+	t.Helper()
 	for i := range count {
-		r := newRouter(t, fmt.Sprintf("r%d", i+1), c.Folder, c.Orders, etcd.Endpoints())
+		r := newRouter(t, fmt.Sprintf("r%d", i+1), c.Folder, c.Orders, etcd)
 		if err := r.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -276,6 +299,11 @@ func (c *Cluster) Other(than *Router) *Router {
 func (c *Cluster) Heal(ctx context.Context) error {
 	if err := c.withdrawOrders(); err != nil {
 		return err
+	}
+	if c.Etcd != nil {
+		if err := c.Etcd.Await(ctx); err != nil {
+			return err
+		}
 	}
 	for _, s := range c.Shards {
 		s.Proxy.Resume()

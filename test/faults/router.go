@@ -5,15 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,21 +23,9 @@ type Router struct {
 	// Listen is where clients connect.
 	Listen string
 
-	api     *api.Client
-	folder  string // its configuration and its log
-	orders  string
-	command func() *exec.Cmd
+	process
 
-	mu   sync.Mutex
-	life *life
-}
-
-// life is one run of the process.
-type life struct {
-	process *os.Process
-	logged  int64 // how long the log was before
-	ended   chan struct{}
-	status  syscall.WaitStatus // when it has ended
+	api *api.Client
 }
 
 // newRouter writes the configuration.
@@ -53,7 +37,7 @@ func newRouter(t testing.TB, name, folder, orders string, etcd []string) *Router
 	}
 	web := cluster.FreeAddress(t)
 	r := &Router{
-		Name: name, Listen: cluster.FreeAddress(t), folder: folder, orders: orders,
+		Name: name, Listen: cluster.FreeAddress(t),
 		// A process that is stopped takes connections and does not answer.
 		api: &api.Client{BaseURL: "http://" + web, HTTP: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}},
 	}
@@ -61,10 +45,10 @@ func newRouter(t testing.TB, name, folder, orders string, etcd []string) *Router
 	if err := os.WriteFile(file, []byte(r.configuration(web, etcd)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	r.what, r.log = "router "+name, filepath.Join(folder, name+".log")
 	r.command = func() *exec.Cmd {
 		command := exec.Command(binary, "serve", "--config", file)
 		command.Env = append(os.Environ(), "CLEAVE_FAILPOINTS="+orders)
-		command.SysProcAttr = withParent()
 		return command
 	}
 	return r
@@ -84,94 +68,6 @@ func (r *Router) configuration(web string, etcd []string) string {
 		"pool:", "  per_shard: 20", "",
 	}, "\n")
 }
-
-func (r *Router) logFile() string { return filepath.Join(r.folder, r.Name+".log") }
-
-// Start begins a new life if there is none. It does not wait until the router is ready.
-func (r *Router) Start() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.life != nil && !r.life.hasEnded() {
-		return nil
-	}
-	log, err := os.OpenFile(r.logFile(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	command := r.command()
-	command.Stdout, command.Stderr = log, log
-	begun := &life{ended: make(chan struct{})}
-	if begun.logged, err = log.Seek(0, io.SeekEnd); err != nil {
-		return errors.Join(err, log.Close())
-	}
-	started := make(chan error)
-	go func() {
-		// The thread that started the process must not end before it: see withParent.
-		runtime.LockOSThread()
-		defer close(begun.ended)
-		defer log.Close()
-		err := command.Start()
-		started <- err
-		if err == nil {
-			_ = command.Wait()
-			begun.status = command.ProcessState.Sys().(syscall.WaitStatus)
-		}
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("start router %s: %w", r.Name, err)
-	}
-	begun.process = command.Process
-	r.life = begun
-	return nil
-}
-
-func (l *life) hasEnded() bool {
-	select {
-	case <-l.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-func (r *Router) now() *life {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.life
-}
-
-// PID is the number of the process, of the last one if none runs.
-func (r *Router) PID() int { return r.now().process.Pid }
-
-// Running says whether there is a process.
-func (r *Router) Running() bool { return !r.now().hasEnded() }
-
-// Kill ends the process outright, stopped or not, and waits for its end.
-func (r *Router) Kill() {
-	l := r.now()
-	_ = l.process.Kill()
-	<-l.ended
-}
-
-// WaitKilled waits until the process has been killed, by itself or by others.
-func (r *Router) WaitKilled(ctx context.Context) error {
-	l := r.now()
-	select {
-	case <-l.ended:
-	case <-ctx.Done():
-		return fmt.Errorf("router %s does not end: %w", r.Name, ctx.Err())
-	}
-	if l.status.Signal() != syscall.SIGKILL {
-		return fmt.Errorf("router %s was not killed, but ended by itself with status %d", r.Name, l.status.ExitStatus())
-	}
-	return nil
-}
-
-// Stop halts the process: it does nothing, and nobody is told.
-func (r *Router) Stop() { _ = r.now().process.Signal(syscall.SIGSTOP) }
-
-// Continue lets a process that was stopped go on.
-func (r *Router) Continue() { _ = r.now().process.Signal(syscall.SIGCONT) }
 
 // API is the router's.
 func (r *Router) API() *api.Client { return r.api }
@@ -195,7 +91,7 @@ func (r *Router) Ready(ctx context.Context) bool {
 
 // hasLed says whether the process has been the leader at some time. What others say of a name may be about the process before it.
 func (r *Router) hasLed() bool {
-	log, err := os.ReadFile(r.logFile())
+	log, err := os.ReadFile(r.log)
 	return err == nil && bytes.Contains(log[r.now().logged:], []byte(`msg="this process leads"`))
 }
 
@@ -204,7 +100,7 @@ var complaints = [][]byte{[]byte("panic: "), []byte("fatal error: "), []byte("WA
 
 // Complaint returns an error if the router panicked, or was caught in a data race.
 func (r *Router) Complaint() error {
-	log, err := os.ReadFile(r.logFile())
+	log, err := os.ReadFile(r.log)
 	if err != nil {
 		return err
 	}

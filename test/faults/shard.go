@@ -91,6 +91,28 @@ func (s *Shard) CatchUp(ctx context.Context) error {
 	})
 }
 
+// Synchronise lets the primary acknowledge nothing that the replica does not have, so that nothing of it is lost when that is promoted.
+func (s *Shard) Synchronise(ctx context.Context) error {
+	conn, err := s.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return eventually(ctx, "the replica is waited for", func(ctx context.Context) error {
+		var waits bool
+		err := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')").Scan(&waits)
+		if err == nil && !waits {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+}
+
 // Promote lets the replica take the primary's place, which must have crashed. What the replica does not have is lost. There is no replica then.
 func (s *Shard) Promote(ctx context.Context) error {
 	replica := s.Replica()

@@ -12,6 +12,7 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
 	"github.com/cleavedb/cleave/test/faults"
+	"github.com/cleavedb/cleave/test/faults/proxy"
 )
 
 // patient is a client that waits as long as it takes.
@@ -144,6 +145,9 @@ func TestARepairDies(t *testing.T) {
 			if rows := s.count(t, "count(*)", first); rows < 20 {
 				t.Fatalf("of 20 rows %d are left", rows)
 			}
+			if s.origins(t) == 0 { // and the next repair drops it: line V7
+				t.Error("it has left no replication origin")
+			}
 			var found api.Verified
 			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 				if found, _ = patient(s.Routers[1]).Verify(t.Context(), api.Verify{Repair: true}, nil); len(found.Tables) > 0 && found.Wrong() == 0 {
@@ -216,4 +220,129 @@ func (s *stage) count(t *testing.T, what string, first int64) (rows int64) {
 		t.Fatal(err)
 	}
 	return rows
+}
+
+// origins counts what repairs have left, on all shards.
+func (s *stage) origins(t *testing.T) (left int) {
+	t.Helper()
+	for _, one := range s.Shards {
+		left += ask[int](t, one, "SELECT count(*) FROM pg_replication_origin WHERE roname = 'cleave_verify'")
+	}
+	return left
+}
+
+// TestServersDieInARepair, or their answers are lost, or etcd is away: the repair says so, no row is lost, and the next one leaves each once, where it belongs: lines V4 to V6.
+func TestServersDieInARepair(t *testing.T) {
+	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 0)
+	has, owner := s.Shards[0], s.Shards[1] // who has the strays, and whose they are
+	conn := s.client(t)
+	id := int64(6_000_000)
+	for _, c := range []struct {
+		line, point string
+		happens     func(t *testing.T, release func())
+		ends        func() error // takes back what is left of it
+		// rows is how many there are, each of which is tried by itself in the end, and twice says that the owner has them too after it.
+		rows   int
+		twice  bool
+		always bool // also where there is not much time
+	}{
+		{"V4", "verify.taken", func(t *testing.T, release func()) {
+			crash(t, owner)
+			release()
+		}, func() error { return owner.Restart(t.Context()) }, 5, false, true},
+		{"V4 lost answer", "verify.taken", func(t *testing.T, release func()) {
+			owner.Proxy.Stall(proxy.ToClient)
+			owner.Proxy.Refuse(true)
+			release()
+			s.eventually(t, "the owner has committed", func() error {
+				if rows := ask[int](t, owner, "SELECT count(*) FROM accounts WHERE note = 'V4 lost answer'"); rows != 5 {
+					return fmt.Errorf("%d rows", rows)
+				}
+				return nil
+			})
+			owner.Proxy.Cut()
+		}, func() error {
+			owner.Proxy.Resume()
+			owner.Proxy.Refuse(false)
+			return nil
+		}, 5, true, true},
+		{"V5", "verify.brought", func(t *testing.T, release func()) {
+			crash(t, has)
+			release()
+		}, func() error { return has.Restart(t.Context()) }, 5, true, true},
+		{"V6", "verify.asks", func(_ *testing.T, release func()) {
+			s.Etcd.Stop()
+			release()
+		}, func() error { return s.Etcd.Await(t.Context()) }, 1, false, false},
+	} {
+		if !c.always && !everything() {
+			continue
+		}
+		t.Run(c.line, func(t *testing.T) {
+			there := s.onShard(t, 1)
+			for made := 0; made < c.rows; id++ {
+				var shard string
+				if err := conn.QueryRow(t.Context(), "SELECT cleave.shard_of('accounts', "+itoa(id)+")").Scan(&shard); err != nil {
+					t.Fatal(err)
+				}
+				if shard == owner.Name {
+					execute(t, there, "INSERT INTO accounts VALUES ($1, $1, $2)", id, c.line)
+					made++
+				}
+			}
+			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Hold}); err != nil {
+				t.Fatal(err)
+			}
+			request := api.Verify{Tables: []string{"accounts"}, Shards: []string{has.Name}, Repair: true}
+			var found api.Verified
+			var err error
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				found, err = patient(s.Routers[0]).Verify(t.Context(), request, nil)
+			}()
+			s.reached(t, c.point)
+			c.happens(t, func() { s.release(t, c.point) })
+			<-ended
+			if err == nil && found.Wrong() == 0 {
+				t.Errorf("the repair says nothing: %+v", found)
+			}
+			if err := c.ends(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			const count = "SELECT count(*) FROM accounts WHERE note = $1"
+			strays, owned := ask[int](t, has, count, c.line), ask[int](t, owner, count, c.line)
+			if want := map[bool]int{true: c.rows}[c.twice]; strays != c.rows || owned != want {
+				t.Errorf("there are %d strays, and the owner has %d rows, not %d", strays, owned, want)
+			}
+			request.Repair = false
+			found = s.verify(t, request)
+			for _, one := range found.Strays {
+				if want := map[bool]string{true: "equal", false: "absent"}[c.twice]; one.AtOwner != want {
+					t.Errorf("%s, and it should be %s", one, want)
+				}
+			}
+			if found.StraysFound != int64(c.rows) {
+				t.Errorf("%d strays are found", found.StraysFound)
+			}
+			request.Repair = true
+			if found = s.verify(t, request); found.Wrong() != 0 || found.StraysRepaired != int64(c.rows) {
+				t.Errorf("the next repair: %+v", found)
+			}
+			if strays, owned := ask[int](t, has, count, c.line), ask[int](t, owner, count, c.line); strays != 0 || owned != c.rows {
+				t.Errorf("in the end there are %d strays, and the owner has %d rows", strays, owned)
+			}
+		})
+	}
+	s.clean(t)
+}
+
+func crash(t *testing.T, one *faults.Shard) {
+	t.Helper()
+	if err := one.Crash(false); err != nil {
+		t.Fatal(err)
+	}
 }
