@@ -8,7 +8,8 @@ POSTGRES      ?= $(TOOLS)/postgres
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-v2.14.0
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Tests are linked without tables for debuggers: some fifty binaries, each in half of the time. They are not vetted once more: 'make check' does that.
-GO_TEST       := go test -ldflags=-w -vet=off
+# There is memory enough, so that the collector need not run all the time, above all beside the race detector.
+GO_TEST       := GOGC=400 go test -ldflags=-w -vet=off
 # Most tests wait for servers a part of their time, so that one more package runs than there are processors.
 PACKAGES      := -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Packages that begin no goroutines, not even in their tests, need no race detector, with which computing takes several times as long. house_test.go makes sure of them.
@@ -36,7 +37,7 @@ test: ## install what is missing and run every test, with the race detector
 	scripts/install-clients.sh
 	scripts/install-apps.sh
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/session ./internal/control ./internal/shard ./cmd/cleave $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list $(PURE))")
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/cluster ./test/processes ./test/... $(PURE)
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/moves ./test/cluster ./test/processes ./test/... $(PURE)
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -run TestNoAllocations ./internal/session
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...

@@ -267,7 +267,7 @@ type switchStep struct {
 var switchSteps = []switchStep{
 	{"hold", (*switching).hold},
 	{"settle", (*switching).settle},
-	{"fence", (*switching).fence},
+	{"fence", (*switching).fenceAndClose},
 	{"close", (*switching).closeSource},
 	{"writers", (*switching).awaitWriters},
 	{"pass", (*switching).mark},
@@ -443,6 +443,21 @@ func (s *switching) fence(ctx context.Context) error {
 	})
 }
 
+// fenceAndClose publishes meanwhile that the owner is about to take nothing any more, which changes nothing for routers that hold.
+func (s *switching) fenceAndClose(ctx context.Context) error {
+	s.mayBeClosed = true
+	var closed *topology.Map
+	var published error
+	var publishing sync.WaitGroup
+	publishing.Go(func() { closed, published = s.r.publish(ctx, s.closed(), nil, s.holding()) })
+	err := s.fence(ctx)
+	publishing.Wait()
+	if published == nil {
+		s.now = closed
+	}
+	return errors.Join(err, published)
+}
+
 func (s *switching) recordBoth(ctx context.Context, now *topology.Map) error {
 	return s.onBoth(func(conn *pgx.Conn, name string) error { return s.r.record(ctx, conn, now, name) })
 }
@@ -458,11 +473,7 @@ func (s *switching) onBoth(work func(conn *pgx.Conn, name string) error) error {
 }
 
 // closeSource has the owner refuse what it is about to lose.
-func (s *switching) closeSource(ctx context.Context) (err error) {
-	s.mayBeClosed = true
-	if s.now, err = s.r.publish(ctx, s.closed(), nil, s.holding()); err != nil {
-		return err
-	}
+func (s *switching) closeSource(ctx context.Context) error {
 	next := shard.Prepare(s.now)
 	return s.onBoth(func(conn *pgx.Conn, name string) error {
 		err := next.RecordAfter(ctx, conn, name, s.recorded)

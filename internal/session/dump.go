@@ -49,6 +49,17 @@ func (s *session) catalogWithoutOwn(v *plan.Virtual) string {
 	return text
 }
 
+// seesAllTables refuses a dump that would lack tables: the home shard's catalogue does not have those that another one alone has.
+func (s *session) seesAllTables() *pgerr.Error {
+	for _, t := range s.currentMap().Tables() {
+		if t.Kind() == topology.Single && t.Shard().Number() != s.home() {
+			return pgerr.New(pgerr.FeatureNotSupported, "pg_dump through the router is not supported while table %s is on shard %s alone", t.Name(), t.Shard().Name()).
+				WithDetail("The dump would lack it: pg_dump sees the catalogue of the home shard.").WithHint("Move it to the home shard, or dump every shard by itself.")
+		}
+	}
+	return nil
+}
+
 // shardedTables are those of the map, as SQL writes their names.
 func (s *session) shardedTables() []string {
 	var names []string

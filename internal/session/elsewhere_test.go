@@ -1,8 +1,12 @@
 package session
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -93,4 +97,18 @@ func TestStatementsFollowATableToAnotherShard(t *testing.T) {
 	execute(t, conn, "BEGIN")
 	run()
 	execute(t, conn, "COMMIT")
+}
+
+// TestADumpThatWouldLackTables is refused.
+func TestADumpThatWouldLackTables(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{noPlain: true, tables: []topology.TableSpec{{Name: "public.far", Kind: topology.Single, Shard: "s2"}}})
+	conn := w.client(t)
+	const query = "SELECT count(*) FROM pg_catalog.pg_class"
+	execute(t, conn, query)
+	execute(t, conn, "SET application_name = 'pg_dump'")
+	var refused *pgconn.PgError
+	if _, err := conn.Exec(t.Context(), query); !errors.As(err, &refused) || refused.Code != pgerr.FeatureNotSupported {
+		t.Errorf("it was not refused: %v", err)
+	}
 }

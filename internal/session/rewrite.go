@@ -362,7 +362,7 @@ func (s *session) answerVirtual(st *plan.Statement, src source, shapeOnly bool) 
 
 func (s *session) answerView(v *plan.Virtual, shapeOnly bool) (string, *pgerr.Error) {
 	if catalogue := s.catalogWithoutOwn(v); catalogue != "" {
-		return catalogue, nil
+		return catalogue, s.seesAllTables()
 	}
 	if v.Name == plan.ViewDefinition {
 		return "cleave.plain_viewdef", nil

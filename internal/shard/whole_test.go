@@ -1,0 +1,84 @@
+package shard
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// TestWhatKeepsWholeTablesFromMoving is said before anything is touched, and all of it.
+func TestWhatKeepsWholeTablesFromMoving(t *testing.T) {
+	c := newCluster(t, 1)
+	conn, client := c.conns[0], connectAsClient(t, specOf("s1", c.servers[0]))
+	for _, sql := range []string{
+		"CREATE TABLE kinds (kind text PRIMARY KEY)", "CREATE TABLE a (id bigserial PRIMARY KEY, kind text REFERENCES kinds)", "CREATE TABLE b (id int PRIMARY KEY, a bigint REFERENCES a, up int REFERENCES b)",
+		"CREATE TABLE seen (id int PRIMARY KEY)", "CREATE VIEW sees AS SELECT * FROM seen", "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE quiet (id int PRIMARY KEY)",
+		"ALTER TABLE quiet REPLICA IDENTITY NOTHING", "CREATE SEQUENCE free", "CREATE TABLE counts (id int PRIMARY KEY DEFAULT nextval('free'))",
+	} {
+		execute(t, client, sql)
+	}
+	c.change(t, topology.SetTable(topology.TableSpec{Name: "kinds", Kind: topology.Reference}))
+	for _, one := range []struct{ tables, wants string }{
+		{"a, b", ""}, {"a", `foreign key "b_a_fkey" of table public.b`}, {"b", "has to move with it"}, {"seen", "view public.sees reads table"}, {"parted", "is partitioned"}, {"quiet", "replica identity NOTHING"},
+		{"counts", "sequence"}, {"nothing", "is not there"},
+	} {
+		var names []topology.TableName
+		for name := range strings.SplitSeq(one.tables, ", ") {
+			names = append(names, topology.TableName{Schema: "public", Name: name})
+		}
+		problems, err := CheckWhole(t.Context(), conn, c.m, names)
+		if err != nil {
+			t.Errorf("%s: %v", one.tables, err)
+		}
+		if one.wants == "" && len(problems) > 0 || one.wants != "" && !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, one.wants) }) {
+			t.Errorf("%s: %q, not %q", one.tables, problems, one.wants)
+		}
+	}
+}
+
+// TestWholeTablesAreOpenedAndClosed without a lock on them: who has one locked goes on with what it began, and everybody else is refused.
+func TestWholeTablesAreOpenedAndClosed(t *testing.T) {
+	c := newCluster(t, 1)
+	conn, tables := c.conns[0], []topology.TableName{{Schema: "public", Name: "ledger"}}
+	client, other := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s1", c.servers[0]))
+	execute(t, client, "CREATE TABLE ledger (id int PRIMARY KEY)")
+	within := func(work func(pgx.Tx) error) {
+		t.Helper()
+		if err := pgx.BeginFunc(t.Context(), conn, work); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(func(tx pgx.Tx) error {
+		if err := OpenWhole(t.Context(), tx, tables); err != nil {
+			return err
+		}
+		return WatchWhole(t.Context(), tx, tables)
+	})
+	_, err := client.Exec(t.Context(), "TRUNCATE ledger")
+	refusedAs(t, pgerr.ObjectInUse, err, "TRUNCATE while it is open")
+	execute(t, client, "BEGIN")
+	execute(t, client, "INSERT INTO ledger VALUES (1)")
+	closed := time.AfterFunc(10*time.Second, func() { t.Error("closing waits for a lock") })
+	if err := CloseWhole(t.Context(), conn, tables, "s2"); err != nil {
+		t.Fatal(err)
+	}
+	closed.Stop()
+	for _, sql := range []string{"INSERT INTO ledger VALUES (2)", "UPDATE ledger SET id = 3", "DELETE FROM ledger", "COPY ledger FROM STDIN"} {
+		_, err := other.Exec(t.Context(), sql)
+		refusedAs(t, pgerr.NotOwned, err, "%s", sql)
+	}
+	execute(t, client, "COMMIT")
+	execute(t, other, "SET session_replication_role = replica")
+	execute(t, other, "INSERT INTO ledger VALUES (4)") // as replication does
+	within(func(tx pgx.Tx) error { return UnwatchWhole(t.Context(), tx, tables) })
+	execute(t, client, "TRUNCATE ledger")
+	within(func(tx pgx.Tx) error {
+		return DropWhole(t.Context(), tx, append(tables, topology.TableName{Schema: "public", Name: "gone"}))
+	})
+}
