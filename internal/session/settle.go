@@ -216,7 +216,7 @@ func (s *Server) settle(ctx context.Context) {
 // awaitSettled waits until no session uses anything that differs between two maps under the older one. It gives up when there is another map.
 func (s *Server) awaitSettled(ctx context.Context, before, m *topology.Map, changed <-chan struct{}) bool {
 	differs := differingKeyspaces(before, m)
-	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		if s.isSettled(m, differs) {
 			return true
 		}
