@@ -23,8 +23,14 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	if _, err := adjustmentOf(request.MoveLimits); err != nil {
 		return api.MoveList{}, err
 	}
-	if m, err = c.withSingle(ctx, m, request); err != nil {
+	undeclared, err := c.undeclared(ctx, m, request)
+	if err != nil {
 		return api.MoveList{}, err
+	}
+	if len(undeclared) > 0 {
+		if m, err = withSingle(m, undeclared); err != nil {
+			return api.MoveList{}, err
+		}
 	}
 	moves, err := movesFor(m, request)
 	if err != nil {
@@ -33,6 +39,11 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	for _, move := range moves {
 		if err := move.Check(m); err != nil && !reshard.OnlyMap(err) {
 			return api.MoveList{}, invalidMove(move, err)
+		}
+	}
+	if !request.DryRun { // nothing is in its way any more
+		if err := c.declareSingle(ctx, undeclared); err != nil {
+			return api.MoveList{}, err
 		}
 	}
 	var list api.MoveList

@@ -51,8 +51,8 @@ func parseTables(texts []string) ([]topology.TableName, error) {
 	return names, nil
 }
 
-// withSingle is the map in which all tables that are to move as a whole are single ones. Those that nobody has declared are on the home shard, and that is what the map says of them from then on; in a dry run it is only thought.
-func (c *Cluster) withSingle(ctx context.Context, m *topology.Map, request api.StartMove) (*topology.Map, error) {
+// undeclared are the named tables that the map does not have: they are on the home shard.
+func (c *Cluster) undeclared(ctx context.Context, m *topology.Map, request api.StartMove) ([]topology.TableName, error) {
 	names, err := parseTables(request.Tables)
 	if err != nil {
 		return nil, err
@@ -67,31 +67,35 @@ func (c *Cluster) withSingle(ctx context.Context, m *topology.Map, request api.S
 		}
 	}
 	if len(undeclared) == 0 {
-		return m, nil
+		return nil, nil
 	}
-	if err := c.onHome(ctx, m, undeclared); err != nil {
-		return nil, err
-	}
-	declare := func(m *topology.Map) (*topology.Map, error) {
-		var changes []topology.Change
-		for _, name := range undeclared {
-			if m.Table(name.Schema, name.Name) == nil {
-				changes = append(changes, topology.SetTable(topology.TableSpec{Name: name.String(), Kind: topology.Single, Shard: m.Home().Name()}))
-			}
+	return undeclared, c.onHome(ctx, m, undeclared)
+}
+
+// withSingle is a map that says of tables which nobody has declared that they are on the home shard, as they are.
+func withSingle(m *topology.Map, undeclared []topology.TableName) (*topology.Map, error) {
+	var changes []topology.Change
+	for _, name := range undeclared {
+		if m.Table(name.Schema, name.Name) == nil {
+			changes = append(changes, topology.SetTable(topology.TableSpec{Name: name.String(), Kind: topology.Single, Shard: m.Home().Name()}))
 		}
-		if len(changes) == 0 {
-			return nil, errDeclared
-		}
-		return m.Next(changes...)
 	}
-	if request.DryRun {
-		return declare(m)
+	if len(changes) == 0 {
+		return nil, errDeclared
 	}
-	next, err := c.config.Store.Update(ctx, declare)
+	return m.Next(changes...)
+}
+
+// declareSingle has the map say so.
+func (c *Cluster) declareSingle(ctx context.Context, undeclared []topology.TableName) error {
+	if len(undeclared) == 0 {
+		return nil
+	}
+	_, err := c.config.Store.Update(ctx, func(m *topology.Map) (*topology.Map, error) { return withSingle(m, undeclared) })
 	if errors.Is(err, errDeclared) {
-		return c.config.Store.Map(ctx)
+		return nil
 	}
-	return next, err
+	return err
 }
 
 var errDeclared = errors.New("the map has the tables")

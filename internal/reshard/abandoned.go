@@ -2,15 +2,18 @@ package reshard
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
 )
 
-// abandonedAfter is how long a transaction of a router that is gone may be open while a move waits for it. One that is merely cut off from etcd has clients that may still end it.
+// abandonedAfter is how long a router has to be gone, and a transaction of it open, before that is ended while a move waits for it. One that is merely cut off from etcd has clients that may still end it, and after an outage of
+// etcd all of them are gone for a moment.
 const abandonedAfter = 10 * time.Second
 
 // endAbandoned ends transactions of routers that are gone, for which the move may wait: a router that was stopped, or whose host is off, never ends them, and its shards may not notice for hours.
@@ -23,13 +26,13 @@ func (r *run) endAbandoned(ctx context.Context) {
 		logger.Warn("transactions of routers that are gone were not looked for", "error", err)
 		return
 	}
-	there := []string{}
-	for _, router := range routers {
-		there = append(there, router.ID)
-	}
 	for _, side := range r.state().sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-			ended, err := shard.EndAbandoned(ctx, conn, there, abandonedAfter)
+			using, err := shard.RoutersOf(ctx, conn)
+			if err != nil {
+				return err
+			}
+			ended, err := shard.EndAbandoned(ctx, conn, r.goneOf(using, routers), abandonedAfter)
 			if ended > 0 {
 				logger.Warn("transactions of routers that are gone were ended", "shard", side, "transactions", ended)
 			}
@@ -39,6 +42,18 @@ func (r *run) endAbandoned(ctx context.Context) {
 			logger.Warn("transactions of routers that are gone were not looked for", "shard", side, "error", err)
 		}
 	}
+}
+
+// goneOf are those of some routers that have had no record for long.
+func (r *run) goneOf(using []string, there []store.Router) []string {
+	gone := []string{}
+	for _, id := range using {
+		has := slices.ContainsFunc(there, func(router store.Router) bool { return router.ID == id })
+		if since := r.deafSince("without a record "+id, has); !since.IsZero() && time.Since(since) >= abandonedAfter {
+			gone = append(gone, id)
+		}
+	}
+	return gone
 }
 
 // untilOthersEnd does work that waits for other transactions, and sees meanwhile that they end.

@@ -282,18 +282,11 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 // forgetOn removes what the move has made on a shard, and last of all who carries it out.
 func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 	move := r.state()
-	err := r.patiently(ctx, func() error {
-		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
-				return err
-			}
-			if move.isWhole() {
-				return shard.UnwatchWhole(ctx, tx, move.wholeTables())
-			}
-			return shard.DropOwnedViews(ctx, tx, move.Keyspace)
-		})
-	})
-	if err != nil {
+	forgetTables := func() error { return r.eachWhole(ctx, conn, shard.UnwatchWhole) }
+	if !move.isWhole() {
+		forgetTables = func() error { return r.dropViews(ctx, conn) }
+	}
+	if err := forgetTables(); err != nil {
 		return err
 	}
 	if err := r.restoreIdentities(ctx, conn, name); err != nil {
@@ -303,6 +296,18 @@ func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 		return err
 	}
 	return r.noMoreLead(ctx, conn, name)
+}
+
+// dropViews drops the views of what a shard owns.
+func (r *run) dropViews(ctx context.Context, conn *pgx.Conn) error {
+	return r.patiently(ctx, func() error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
+				return err
+			}
+			return shard.DropOwnedViews(ctx, tx, r.state().Keyspace)
+		})
+	})
 }
 
 // Clean-up goes through a table by its pages, so that no row is looked at twice, and by so many at a time that nobody waits long behind it.

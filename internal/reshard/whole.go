@@ -79,7 +79,7 @@ func (r *run) prepareWhole(ctx context.Context, now *topology.Map) error {
 		if err := shard.OpenWhole(ctx, conn, move.wholeTables()); err != nil {
 			return err
 		}
-		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.WatchWhole(ctx, tx, move.wholeTables()) })
+		return r.eachWhole(ctx, conn, shard.WatchWhole)
 	})
 	if err != nil {
 		return err
@@ -88,6 +88,16 @@ func (r *run) prepareWhole(ctx context.Context, now *topology.Map) error {
 		return err
 	}
 	return r.enter(ctx, Copying)
+}
+
+// eachWhole changes one table after the other, each in a transaction of its own: whoever has one of them locked and wants the other would wait for this, and this for them.
+func (r *run) eachWhole(ctx context.Context, conn *pgx.Conn, change func(context.Context, pgx.Tx, []topology.TableName) error) error {
+	for _, table := range r.state().wholeTables() {
+		if err := r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return change(ctx, tx, []topology.TableName{table}) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inShortLock runs work in a transaction until it gets the locks that it needs without making others wait long.
@@ -210,10 +220,12 @@ func (s *switching) fenceWhole(ctx context.Context) (err error) {
 	return s.fence(ctx)
 }
 
-// closeWhole has the owner refuse changes of the tables by anybody but replication.
+// closeWhole has both shards refuse changes of the tables by anybody but replication: the heir too, which an attempt that was taken back may have left open.
 func (s *switching) closeWhole(ctx context.Context) error {
 	s.mayBeClosed = true
-	return shard.CloseWhole(ctx, s.owner, s.tables, s.to)
+	return s.onBoth(func(conn *pgx.Conn, name string) error {
+		return shard.CloseWhole(ctx, conn, s.tables, map[string]string{s.from: s.to, s.to: s.from}[name])
+	})
 }
 
 // carryNumbers lets the heir's sequences go on where the owner's stand, and the heir be changed.
@@ -240,7 +252,7 @@ func (s *switching) takeBackWhole(ctx context.Context, now *topology.Map, is mar
 	if is == s.turned() {
 		return s.r.releaseWhole(ctx, now)
 	}
-	if len(s.move.Published) > 0 { // or there is nothing on a server yet
+	if len(s.move.Published) > 0 && is.owner == s.from { // or there is nothing on a server yet, or the map is somebody else's
 		err := s.r.on(ctx, s.from, func(ctx context.Context, conn *pgx.Conn) error {
 			return shard.OpenWhole(ctx, conn, s.move.wholeTables())
 		})
@@ -254,7 +266,25 @@ func (s *switching) takeBackWhole(ctx context.Context, now *topology.Map, is mar
 			return err
 		}
 	}
-	return s.r.releaseWhole(ctx, now)
+	if err := s.r.releaseWhole(ctx, now); err != nil {
+		return err
+	}
+	if len(s.move.Published) > 0 && is.owner == s.from {
+		s.closeHeir(ctx)
+	}
+	return nil
+}
+
+// closeHeir has the heir refuse changes again, when nobody waits any more. If it cannot be told now, the next attempt does it.
+func (s *switching) closeHeir(ctx context.Context) {
+	soon, cancel := context.WithTimeout(ctx, heirPatience)
+	defer cancel()
+	err := s.r.on(soon, s.to, func(ctx context.Context, conn *pgx.Conn) error {
+		return shard.CloseWhole(ctx, conn, s.move.wholeTables(), s.from)
+	})
+	if err != nil {
+		s.r.mover.config.Logger.Warn("a shard was not told that a switch is taken back", "move", s.move.ID, "shard", s.to, "error", err)
+	}
 }
 
 // releaseWhole ends what the move holds, whoever has begun to.

@@ -43,7 +43,9 @@ func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 		s.used.addKeyspaces(s.wantedKeyspaces(st))
 	}
 	if s.tx.view.m.HoldsTables() {
-		return s.refuseHeld(st)
+		if refused := s.refuseHeld(st); refused != nil {
+			return refused
+		}
 	}
 	if st.Schema { // of a table that is on one shard alone
 		return s.moveInTheWay(st)

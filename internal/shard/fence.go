@@ -120,10 +120,19 @@ func endUnsettled(ctx context.Context, conn *pgx.Conn, settled []string) (pids [
 	return pids, err
 }
 
-// EndAbandoned ends backends of routers that are not among those that are there, if their transactions have been open for some time: nobody may ever end them.
-func EndAbandoned(ctx context.Context, conn *pgx.Conn, there []string, open time.Duration) (ended int, err error) {
+// RoutersOf are the routers that have backends on a shard, or had some not long ago.
+func RoutersOf(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	rows, err := conn.Query(ctx, "SELECT DISTINCT router FROM cleave.backends")
+	if err != nil {
+		return nil, fmt.Errorf("list the routers that use a shard: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// EndAbandoned ends backends of routers that are gone, if their transactions have been open for some time: nobody may ever end them.
+func EndAbandoned(ctx context.Context, conn *pgx.Conn, gone []string, open time.Duration) (ended int, err error) {
 	err = conn.QueryRow(ctx, `SELECT count(CASE WHEN pg_terminate_backend(a.pid) THEN 1 END) FROM pg_stat_activity a JOIN cleave.backends b ON a.pid = b.pid AND a.backend_start = b.start
-		WHERE b.router <> ALL ($1) AND a.xact_start < now() - $2::interval`, there, open).Scan(&ended)
+		WHERE b.router = ANY ($1) AND a.xact_start < now() - $2::interval`, gone, open).Scan(&ended)
 	if err != nil {
 		return 0, fmt.Errorf("end transactions of routers that are gone: %w", err)
 	}

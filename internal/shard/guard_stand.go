@@ -298,8 +298,19 @@ func (g guard) triggerFault(standing map[string]standingTrigger) string {
 	return ""
 }
 
-// standingGuards lists the triggers that call functions of ours, by table and name. Those of partitions are their table's, and must be as it is.
+// standingGuards lists the triggers that call functions of ours, by table and name, but for those of moves of whole tables, which no map says anything about.
 func standingGuards(ctx context.Context, on querier) (map[topology.TableName]map[string]standingTrigger, error) {
+	standing, err := standingTriggers(ctx, on)
+	for table, triggers := range standing {
+		if delete(triggers, wholeGuard); len(triggers) == 0 {
+			delete(standing, table)
+		}
+	}
+	return standing, err
+}
+
+// standingTriggers lists the triggers that call functions of ours, by table and name. Those of partitions are their table's, and must be as it is.
+func standingTriggers(ctx context.Context, on querier) (map[topology.TableName]map[string]standingTrigger, error) {
 	const query = `
 		SELECT n.nspname, c.relname, t.tgname, CASE WHEN c.relkind = 'p' AND EXISTS (SELECT FROM pg_trigger o WHERE o.tgparentid <> 0 AND o.tgfoid = t.tgfoid AND o.tgname = t.tgname AND o.tgenabled <> t.tgenabled
 				AND o.tgrelid IN (SELECT relid FROM pg_partition_tree(c.oid))) THEN 'D' ELSE t.tgenabled::text END, p.proname, substr(encode(t.tgargs, 'escape'), 1, $1), p.prosrc
@@ -440,7 +451,7 @@ func dropUnused(ctx context.Context, tx pgx.Tx, pattern string) error {
 
 // dropAllGuards takes the guards off all tables, and drops the functions that were made for tables that are gone, and what is left of moves.
 func dropAllGuards(ctx context.Context, tx pgx.Tx) error {
-	standing, err := standingGuards(ctx, tx)
+	standing, err := standingTriggers(ctx, tx)
 	if err != nil {
 		return err
 	}

@@ -186,6 +186,13 @@ func CheckWhole(ctx context.Context, on querier, m *topology.Map, tables []topol
 		if d.Identity == "n" {
 			problems = append(problems, fmt.Sprintf("table %s has the replica identity NOTHING, so nothing tells which rows change: ALTER TABLE %s REPLICA IDENTITY DEFAULT", table, table))
 		}
+		opaque, err := d.opaqueFunctions(ctx, on)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range opaque {
+			problems = append(problems, fmt.Sprintf("a trigger, default, constraint or policy of table %s runs %s, which may use tables of other shards unseen: write it as SQL with BEGIN ATOMIC, or do without", table, name))
+		}
 		found, err := d.strangersTo(ctx, on, isEverywhere, moves)
 		if err != nil {
 			return nil, err
@@ -193,6 +200,22 @@ func CheckWhole(ctx context.Context, on querier, m *topology.Map, tables []topol
 		problems = append(problems, found...)
 	}
 	return problems, nil
+}
+
+// opaqueFunctions are the functions behind a table of which nobody can tell what they read and write. Where the table is not on the home shard routers do not see them.
+func (d *Definition) opaqueFunctions(ctx context.Context, on querier) ([]string, error) {
+	ids := []uint32{}
+	for _, n := range d.needs.all {
+		if n.Class == "pg_proc" && n.Extension == "" {
+			ids = append(ids, n.ID)
+		}
+	}
+	rows, err := on.Query(ctx, `SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+		WHERE p.oid = ANY ($1) AND l.lanname NOT IN ('internal', 'c') AND p.provolatile <> 'i' AND p.prosqlbody IS NULL ORDER BY 1`, ids)
+	if err != nil {
+		return nil, fmt.Errorf("look at the functions of table %s: %w", d.Table, err)
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // strangersTo says what ties a table to others that do not move with it.

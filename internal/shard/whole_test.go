@@ -20,13 +20,14 @@ func TestWhatKeepsWholeTablesFromMoving(t *testing.T) {
 		"CREATE TABLE kinds (kind text PRIMARY KEY)", "CREATE TABLE a (id bigserial PRIMARY KEY, kind text REFERENCES kinds)", "CREATE TABLE b (id int PRIMARY KEY, a bigint REFERENCES a, up int REFERENCES b)",
 		"CREATE TABLE seen (id int PRIMARY KEY)", "CREATE VIEW sees AS SELECT * FROM seen", "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE quiet (id int PRIMARY KEY)",
 		"ALTER TABLE quiet REPLICA IDENTITY NOTHING", "CREATE SEQUENCE free", "CREATE TABLE counts (id int PRIMARY KEY DEFAULT nextval('free'))",
+		"CREATE FUNCTION hidden() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'", "CREATE TABLE triggered (id int PRIMARY KEY)", "CREATE TRIGGER hides BEFORE INSERT ON triggered FOR EACH ROW EXECUTE FUNCTION hidden()",
 	} {
 		execute(t, client, sql)
 	}
 	c.change(t, topology.SetTable(topology.TableSpec{Name: "kinds", Kind: topology.Reference}))
 	for _, one := range []struct{ tables, wants string }{
 		{"a, b", ""}, {"a", `foreign key "b_a_fkey" of table public.b`}, {"b", "has to move with it"}, {"seen", "view public.sees reads table"}, {"parted", "is partitioned"}, {"quiet", "replica identity NOTHING"},
-		{"counts", "sequence"}, {"nothing", "is not there"},
+		{"counts", "sequence"}, {"nothing", "is not there"}, {"triggered", "runs public.hidden()"},
 	} {
 		var names []topology.TableName
 		for name := range strings.SplitSeq(one.tables, ", ") {
@@ -44,7 +45,7 @@ func TestWhatKeepsWholeTablesFromMoving(t *testing.T) {
 
 // TestWholeTablesAreOpenedAndClosed without a lock on them: who has one locked goes on with what it began, and everybody else is refused.
 func TestWholeTablesAreOpenedAndClosed(t *testing.T) {
-	c := newCluster(t, 1)
+	c := newCluster(t, 2)
 	conn, tables := c.conns[0], []topology.TableName{{Schema: "public", Name: "ledger"}}
 	client, other := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s1", c.servers[0]))
 	execute(t, client, "CREATE TABLE ledger (id int PRIMARY KEY)")
@@ -74,6 +75,12 @@ func TestWholeTablesAreOpenedAndClosed(t *testing.T) {
 		refusedAs(t, pgerr.NotOwned, err, "%s", sql)
 	}
 	execute(t, client, "COMMIT")
+	for _, owner := range []string{"s1", "s2"} { // what is recorded of the table has nothing to do with it
+		c.change(t, topology.SetTable(topology.TableSpec{Name: "ledger", Kind: topology.Single, Shard: owner}))
+		c.record(t)
+		_, err := other.Exec(t.Context(), "INSERT INTO ledger VALUES (2)")
+		refusedAs(t, pgerr.NotOwned, err, "INSERT when shard %s is recorded as the owner", owner)
+	}
 	execute(t, other, "SET session_replication_role = replica")
 	execute(t, other, "INSERT INTO ledger VALUES (4)") // as replication does
 	within(func(tx pgx.Tx) error { return UnwatchWhole(t.Context(), tx, tables) })

@@ -263,6 +263,7 @@ func TestWholeTablesMove(t *testing.T) {
 	move("s3", 0, "done")
 	kept := move("s1", 600, "switched")
 	time.Sleep(200 * time.Millisecond)
+	refusesStrangers(t, s, 2)
 	s.wish(t, kept.ID, "roll back")
 	s.await(t, kept.ID, time.Minute, "rolled back")
 	l.isOn(t, "s3")
