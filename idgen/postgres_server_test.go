@@ -24,7 +24,7 @@ type postgresServer struct {
 // startPostgres starts a server that ends with the test.
 func startPostgres(t *testing.T) *postgresServer {
 	t.Helper()
-	server := pgtest.Start(t)
+	server := pgtest.StartWhole(t)
 	client, err := server.Installation().Tool("psql")
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ var renamePerson = SQL(func(ctx context.Context, tx pgx.Tx, c *Call) (any, error
 
 // TestKeysOfEveryType: a saga's key is of any type that a shard key can have, and steps get it as they can use it.
 func TestKeysOfEveryType(t *testing.T) {
-	server := pgtest.Start(t)
+	server := pgtest.StartWhole(t)
 	admin := openPool(t, server.DSN("postgres"), 2)
 	at := time.Date(2020, 1, 31, 12, 0, 0, 123456000, time.UTC)
 	for keyType, key := range map[string]any{

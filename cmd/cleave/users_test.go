@@ -122,7 +122,7 @@ func TestStrangersCostTwoConnections(t *testing.T) {
 
 // TestANameThatTheServerCannotWrite is nobody's, and costs no connection.
 func TestANameThatTheServerCannotWrite(t *testing.T) {
-	server := pgtest.Start(t)
+	server := pgtest.StartWhole(t)
 	onServer(t, server, "CREATE DATABASE narrow ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
 	d, logins := testDirectory(t, server, "narrow")
 	for range 3 {

@@ -369,7 +369,7 @@ func TestWhatReachesADeclaredTable(t *testing.T) {
 	b.change(t,
 		topology.SetTable(topology.TableSpec{Name: "countries", Kind: topology.Reference}),
 		topology.SetTable(topology.TableSpec{Name: "here", Kind: topology.Single, Shard: "s1"}), topology.SetTable(topology.TableSpec{Name: "there", Kind: topology.Single, Shard: "s2"}))
-	expect(map[string]string{"countries_view": "public.countries", "there_view": "public.there"})
+	expect(map[string]string{"countries_view": "public.countries", "there_view": "public.there", "unknown_view": "public.unknown()", "operator_view": "public.same()"})
 	b.change(t, topology.SetTable(topology.TableSpec{Name: "orders", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}),
 		topology.SetTable(topology.TableSpec{Name: "parted", Kind: topology.Sharded, Keyspace: "users", Key: []string{"user_id"}}))
 	tenants := topology.NewKeyspaceSpec("tenants", topology.BySchema, 7)

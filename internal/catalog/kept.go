@@ -147,7 +147,7 @@ func (e effects) reach(m *topology.Map, where *topology.Shard) string {
 			return name.String()
 		}
 	}
-	if e.opaque != "" && hasSharded(m) {
+	if e.opaque != "" && hasElsewhere(m) {
 		return e.opaque
 	}
 	return ""
@@ -163,9 +163,10 @@ func declared(t *topology.Table) bool {
 	return t != nil && (t.Kind() == topology.Sharded || t.Kind() == topology.Reference)
 }
 
-func hasSharded(m *topology.Map) bool {
+// hasElsewhere says whether there are rows that the home shard does not have.
+func hasElsewhere(m *topology.Map) bool {
 	for _, t := range m.Tables() {
-		if t.Kind() == topology.Sharded {
+		if t.Kind() == topology.Sharded || t.Kind() == topology.Single && t.Shard() != m.Home() {
 			return true
 		}
 	}

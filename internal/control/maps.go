@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -305,7 +306,51 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 		return api.RebuiltMap{}, err
 	}
 	answer.MapVersion, answer.Map = next.Version(), next.Document()
+	answer.Findings = append(answer.Findings, c.adoptMoves(ctx, next, looks)...)
 	return answer, nil
+}
+
+// adoptMoves has moves end that shards know of and the store does not any more.
+func (c *Cluster) adoptMoves(ctx context.Context, m *topology.Map, looks []inspected) []api.Finding {
+	var known []shard.KnownMove
+	for _, look := range looks {
+		if look.err == nil {
+			known = append(known, look.record.Moves...)
+		}
+	}
+	if len(known) == 0 {
+		return nil
+	}
+	err := c.forgetLeaders(ctx, m)
+	var adopted []*reshard.Move
+	if err == nil {
+		adopted, err = reshard.Adopt(ctx, c.config.Store, m, known)
+	}
+	var findings []api.Finding
+	for _, move := range adopted {
+		findings = append(findings, api.Finding{Severity: api.Warning, Code: "move_ends", Message: fmt.Sprintf("move %s from shard %s to shard %s was under way: it is ended", move.ID, move.Source, move.Target),
+			Hint: fmt.Sprintf("See 'cleave move show %s', and start it again when it has ended.", move.ID)})
+	}
+	if err != nil {
+		findings = append(findings, api.Finding{Severity: api.Warning, Code: "move_left", Message: fmt.Sprintf("what moves have left on shards could not be taken over: %v", err), Hint: "Rebuild the map once more."})
+	}
+	c.mover.Poke()
+	return findings
+}
+
+// forgetLeaders has shards forget who led moves in another life of the store: whoever leads now has a lower number.
+func (c *Cluster) forgetLeaders(ctx context.Context, m *topology.Map) error {
+	now, err := c.config.Store.Revision(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, result := range each(specsOf(m), func(spec topology.ShardSpec) inspected {
+		return inspected{err: c.connectedFor(ctx, recordTimeout, spec, func(ctx context.Context, s session) error { return shard.ForgetLeaders(ctx, s, now) })}
+	}) {
+		errs = append(errs, result.err)
+	}
+	return errors.Join(errs...)
 }
 
 func rebuildFrom(looks []inspected, allowOlder bool) (*topology.Map, []api.Finding, error) {

@@ -196,7 +196,7 @@ func (c *Cluster) mendAll(ctx context.Context, m *topology.Map, told *told) {
 	}
 	var due []topology.ShardSpec
 	for _, spec := range specsOf(m) {
-		if told.versions[spec.Number] == m.Version() {
+		if told.versions[spec.Number] == m.Version() && !c.mover.IsSwitching(spec.Name) { // which would wait
 			due = append(due, spec)
 		}
 	}

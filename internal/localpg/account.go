@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/user"
@@ -161,6 +162,11 @@ const toolPatience = 10 * time.Second
 
 // run runs one of PostgreSQL's programs as the account; an error holds the last it said. It ends with this process.
 func (a account) run(ctx context.Context, dir string, environment []string, program string, arguments ...string) error {
+	return a.runWith(ctx, dir, environment, nil, program, arguments...)
+}
+
+// runWith is run with something to read.
+func (a account) runWith(ctx context.Context, dir string, environment []string, input io.Reader, program string, arguments ...string) error {
 	// The signal that ends an orphan comes when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -170,6 +176,7 @@ func (a account) run(ctx context.Context, dir string, environment []string, prog
 	command.SysProcAttr = a.attributes()
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.WaitDelay = toolPatience
+	command.Stdin = input
 	var output bytes.Buffer
 	command.Stdout, command.Stderr = &output, &output
 	err := command.Run()

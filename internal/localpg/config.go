@@ -43,6 +43,9 @@ type Config struct {
 	// Template makes new data by copying those of an earlier initdb from a cache, for servers that live for a test. Data
 	// that are meant to last get an initdb of their own, as does every server with a password. Default: false.
 	Template bool
+	// Whole has such a copy have the template databases too, without which there is no CREATE DATABASE. They are two thirds of
+	// all files. Default: false.
+	Whole bool
 	// Model is the folder of a server of the same superuser that was stopped in order: new data are a copy of what it has,
 	// as those of another server. It is for servers that live for a test, as the template is. Default: none.
 	Model string

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -78,16 +79,35 @@ func (s *Server) makeTemplate(ctx context.Context, name string) error {
 		os.Mkdir(data, 0o700), s.owner.give(data)); err != nil {
 		return err
 	}
-	if err := s.initdb(ctx, data); err != nil {
+	err := s.initdb(ctx, data)
+	if err == nil && !s.config.Whole {
+		err = s.dropTemplates(ctx, data)
+	}
+	if err != nil {
 		return errors.Join(err, os.RemoveAll(building))
 	}
 	return os.Rename(building, name)
 }
 
+// dropTemplates drops the databases that others would be made from.
+func (s *Server) dropTemplates(ctx context.Context, data string) error {
+	const script = "UPDATE pg_database SET datistemplate = false;\nDROP DATABASE template0;\nDROP DATABASE template1;\n"
+	err := s.owner.runWith(ctx, s.config.Dir, nil, strings.NewReader(script), filepath.Join(s.installation.Bin, "postgres"), "--single", "-D", data, "postgres")
+	if err != nil {
+		return err
+	}
+	for _, left := range []string{"1", "4"} { // template1's number, and template0's in most versions
+		if entries, err := os.ReadDir(filepath.Join(data, "base", left)); err == nil && len(entries) > 0 {
+			return fmt.Errorf("the database in base/%s was not dropped", left)
+		}
+	}
+	return nil
+}
+
 // templateKey names all that a template depends on.
 func (s *Server) templateKey() string {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%q %q %q %q %q %d", s.installation.Bin, s.installation.Version, s.config.Superuser, s.config.Locale, templateSegment, s.owner.uid)
+	fmt.Fprintf(hash, "%q %q %q %q %q %d %t", s.installation.Bin, s.installation.Version, s.config.Superuser, s.config.Locale, templateSegment, s.owner.uid, s.config.Whole)
 	return fmt.Sprintf("pg%d-%s", s.installation.Major, hex.EncodeToString(hash.Sum(nil)[:8]))
 }
 

@@ -67,6 +67,7 @@ func (d *definition) table(t facts.Table) {
 		d.reaching(&r)
 	case single:
 		d.isOn(r.shard)
+		d.refuseRenamed(&r)
 	case unclear:
 		d.out.refuse("unclear-name", unclearName(&r))
 	case temporary:
@@ -93,6 +94,15 @@ func (d *definition) isOn(shard string) {
 			WithDetail("Something is on shard %s, and something on shard %s.", d.shard, shard).WithHint("%s", onePerStatement))
 	}
 	d.shard = shard
+}
+
+// refuseRenamed refuses another name for a table that the home shard does not have: where it is, the map knows by its name.
+func (d *definition) refuseRenamed(r *resolved) {
+	if r.table == nil || r.shard == d.p.Home || d.s.Kind != "RenameStmt" && d.s.Kind != "AlterObjectSchemaStmt" || !slices.Contains(relationTypes, d.s.Object.Type) {
+		return
+	}
+	d.out.refuse("renamed-away", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported for a table that is not on the home shard", d.s.Name).
+		WithDetail("%s is on shard %s, and known there by that name.", r.title(), r.shard).WithHint("Move it to the home shard first: SELECT cleave.move_tables(…)"))
 }
 
 func (d *definition) refuseRouters() {

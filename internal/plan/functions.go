@@ -245,7 +245,7 @@ func (v *survey) refuseOpaque(name FunctionName) {
 		return
 	}
 	word := name.Kind.word()
-	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported while there are sharded tables", word, name.Name)
+	refusal := pgerr.New(pgerr.FeatureNotSupported, "%s %q is not supported while %s", word, name.Name, v.p.while)
 	if name.Kind == OfFunction {
 		refusal = refusal.WithDetail("It may read or write sharded tables unseen, on one shard only: it is not known to be IMMUTABLE or written in C.").
 			WithHint("Declare it IMMUTABLE if it reads no tables. If it uses only rows that are on one shard with those of the statement: SELECT cleave.shard_local_function(…). Else run its statements from the application.")
@@ -303,7 +303,7 @@ func (v *survey) runsText(name string) {
 	v.taints, v.mayDefine = true, true
 	v.callNeedsHome(name + " runs SQL of its own")
 	if v.p.sharded {
-		v.out.refuse("function-runs-sql", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while there are sharded tables", name).
+		v.out.refuse("function-runs-sql", pgerr.New(pgerr.FeatureNotSupported, "function %q is not supported while %s", name, v.p.while).
 			WithDetail("It runs SQL that it is given as text, or reads tables that it is given by name, on one shard only.").
 			WithHint("Send the query itself, and write its rows in that form in the application."))
 	}

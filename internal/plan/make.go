@@ -126,8 +126,10 @@ type planner struct {
 	// start and end are the bytes of the statement at hand, whatever is inside of it.
 	start, end int
 
-	// sharded: there are sharded tables; declared: there are sharded or reference tables. Both somewhere in the cluster.
+	// sharded: there are sharded tables, or others that the home shard does not have; declared: there are sharded or reference tables. Both somewhere in the cluster.
 	sharded, declared bool
+	// while says which of both is so, for people.
+	while string
 	// escapes: a plain string has a backslash in it that is none to the grammar. uescape: the text has that word somewhere.
 	escapes, uescape bool
 	// made are temporary relations that earlier statements of the text make.
@@ -154,8 +156,12 @@ func newPlanner(text string, known *Known, c Context) *planner {
 	if p.known == nil {
 		p.known = &Known{}
 	}
+	p.while = "tables are on other shards than the home shard"
 	for _, t := range c.Map.Tables() {
-		p.sharded = p.sharded || t.Kind() == topology.Sharded
+		if t.Kind() == topology.Sharded {
+			p.while = "there are sharded tables"
+		}
+		p.sharded = p.sharded || t.Kind() == topology.Sharded || isAway(c, t)
 		p.declared = p.declared || t.Kind() != topology.Single
 	}
 	if c.Unsettled != "" && p.matters() {
@@ -165,6 +171,11 @@ func newPlanner(text string, known *Known, c Context) *planner {
 		return l.Kind == sqltext.EscapeString && l.Start < len(text) && text[l.Start] == '\''
 	})
 	return p
+}
+
+// isAway says whether a table is on one shard alone, which is not the home shard: what the home shard runs unseen would miss it, or find what is left of it.
+func isAway(c Context, t *topology.Table) bool {
+	return t.Kind() == topology.Single && t.Shard().Name() != c.Home
 }
 
 // statement plans one statement.

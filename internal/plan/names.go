@@ -144,14 +144,24 @@ func (p *planner) resolveByPath(r *resolved) {
 		}
 		return
 	}
-	if r.relation != nil {
+	if r.relation != nil && !p.isBehind(r.relation.Schema, r.Name) {
 		p.classify(r, r.relation.Schema)
 		return
 	}
+	r.relation = nil
 	if r.table = p.declaredByPath(r.Name); r.table != nil {
 		p.classifyTable(r)
 		p.leaveDropped(r)
 	}
+}
+
+// isBehind says whether another table of the name, which the home shard does not have, comes first in the search path.
+func (p *planner) isBehind(schema, name string) bool {
+	other := p.declaredByPath(name)
+	if other == nil || other.Name().Schema == schema || slices.Contains(p.Dropped, other.Name()) || p.known.Relations[RelationName{other.Name().Schema, name}] != nil {
+		return false
+	}
+	return slices.Index(p.SearchPath, other.Name().Schema) < slices.Index(p.SearchPath, schema)
 }
 
 // leaveDropped: of what the transaction has dropped nothing is left, whatever the shard map says. That nobody has made it anew in the

@@ -41,7 +41,7 @@ func planTransaction(p *planner, s *facts.Statement, out *Statement) {
 // refuseIfSharded refuses what cannot be right as soon as some table is sharded.
 func (p *planner) refuseIfSharded(out *Statement, name, reason, hint string) {
 	if p.sharded {
-		out.refuse("while-sharded", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported while there are sharded tables", name).WithDetail("%s", reason).WithHint("%s", hint))
+		out.refuse("while-sharded", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported while %s", name, p.while).WithDetail("%s", reason).WithHint("%s", hint))
 	}
 }
 

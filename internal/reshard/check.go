@@ -121,16 +121,8 @@ func (r *run) check(ctx context.Context) error {
 	if len(tables) == 0 {
 		return r.onlyTheMap(ctx)
 	}
-	for i, side := range move.sides() {
-		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-			if move.isWhole() {
-				return move.checkWhole(ctx, conn, now, i == 0)
-			}
-			return checkServer(ctx, conn, side, tables, i == 0)
-		})
-		if err != nil {
-			return err
-		}
+	if err := r.checkServers(ctx, now); err != nil {
+		return err
 	}
 	if err := r.keepTables(ctx, tables); err != nil {
 		return err
@@ -139,6 +131,23 @@ func (r *run) check(ctx context.Context) error {
 		m.Published = m.tableTexts(now)
 		m.goTo(Preparing)
 	})
+}
+
+// checkServers looks at both.
+func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
+	move := r.state()
+	for i, side := range move.sides() {
+		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+			if move.isWhole() {
+				return move.checkWhole(ctx, conn, now, i == 0)
+			}
+			return checkServer(ctx, conn, side, move.tables(now), i == 0)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keepTables has all routers refuse definitions of the tables.
@@ -176,6 +185,7 @@ const findingsQuery = `
 		WHEN EXISTS (SELECT FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE i.inhrelid = c.oid AND p.relkind <> 'p') THEN 'it inherits from another table'
 		WHEN NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary)
 			THEN 'it has no primary key: each changed row would have to be looked for in all of the table (ALTER TABLE … ADD PRIMARY KEY USING INDEX makes one of a unique index)'
+		WHEN EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary AND NOT x.indimmediate) THEN 'its primary key is deferrable, and PostgreSQL takes no such for telling rows apart (ALTER TABLE … DROP CONSTRAINT, ADD PRIMARY KEY)'
 		WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typname = 'lo') THEN 'a column refers to large objects, which no shard shares'
 		END
 	FROM unnest($1::text[]) AS t (name) JOIN pg_class c ON c.oid = t.name::regclass`

@@ -68,7 +68,7 @@ func (r *run) carryBack(ctx context.Context) error {
 	move := r.state()
 	var begins string // what was applied there before is not to be carried back
 	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		begins, err = shard.LastNote(ctx, conn, move.ID, everythingOf(move.Source))
+		begins, err = shard.LastNote(ctx, conn, move.ID, shard.ArrivedFrom(move.Source))
 		return err
 	})
 	if err != nil {

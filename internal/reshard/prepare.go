@@ -42,6 +42,12 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := both(r.state().sides(), func(name string) error { return r.on(ctx, name, r.noteOn) }); err != nil {
+		return err
+	}
+	if err := r.checkServers(ctx, now); err != nil { // definitions are refused only since the first look
+		return err
+	}
 	if r.state().isWhole() {
 		return r.prepareWhole(ctx, now)
 	}
@@ -175,11 +181,14 @@ func (r *run) widenIdentities(ctx context.Context, now *topology.Map, side strin
 		}
 		err := r.save(ctx, func(m *Move) {
 			for _, one := range found {
-				if !slices.ContainsFunc(m.Identities, func(known Identity) bool { return known.Shard == one.Shard && known.Table == one.Table }) {
+				if !m.knowsIdentity(one) {
 					m.Identities = append(m.Identities, one)
 				}
 			}
 		})
+		if err == nil {
+			err = r.noteOn(ctx, conn)
+		}
 		if err != nil {
 			return err
 		}
@@ -190,6 +199,11 @@ func (r *run) widenIdentities(ctx context.Context, now *topology.Map, side strin
 		}
 		return nil
 	})
+}
+
+// knowsIdentity says whether it is noted what replica identity a table had.
+func (m *Move) knowsIdentity(of Identity) bool {
+	return slices.ContainsFunc(m.Identities, func(known Identity) bool { return known.Shard == of.Shard && known.Table == of.Table })
 }
 
 // alterPatiently alters a table under a lock that nobody waits for long behind.

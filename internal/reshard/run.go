@@ -497,6 +497,9 @@ func (r *run) lead(ctx context.Context, conn *pgx.Conn, name string) error {
 		if err := shard.TakeLead(ctx, conn, r.id, r.application(), r.leadership.Token(), stillLeads); err != nil {
 			return err
 		}
+		if err := r.noteOn(ctx, conn); err != nil {
+			return err
+		}
 		r.leads[name] = true
 	}
 	leads, err := shard.Leads(ctx, conn, r.id, r.leadership.Token())

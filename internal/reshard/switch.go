@@ -36,6 +36,8 @@ type switching struct {
 	deaf map[string]bool
 	// hearing are the others, but for those that are gone.
 	hearing []string
+	// minimum is the version of the map by which routers hold.
+	minimum uint64
 	// mayBeClosed: a shard may have recorded that the owner takes nothing.
 	mayBeClosed bool
 	// numbers are the sequences of whole tables.
@@ -61,15 +63,17 @@ func (r *run) switchOver(ctx context.Context) error {
 	if err != nil || !alike {
 		return errors.Join(errOtherMap, err)
 	}
-	if move.isWhole() {
-		if err := r.releaseWhole(ctx, now); err != nil { // somebody died in the middle
-			return err
-		}
+	holds, err := r.heldWhole(ctx)
+	if err != nil {
+		return err
 	}
 	if is == s.turned() { // whoever led before has done it
+		if err := r.releaseWhole(ctx, now); err != nil {
+			return err
+		}
 		return r.switched(ctx)
 	}
-	if is.held { // somebody died in the middle
+	if is.held || len(holds) > 0 { // somebody died in the middle
 		s.mayBeClosed = true
 		if err := s.takeBack(ctx); err != nil {
 			return err
@@ -182,11 +186,17 @@ func (s *switching) rehearse(ctx context.Context) (err error) {
 	if err := s.recordBoth(ctx, s.now); err != nil {
 		return err
 	}
-	s.recorded = shard.Prepare(s.now)
-	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err == nil && s.whole {
-		s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables)
+	if err := shard.BeginSwitch(ctx, s.owner, s.heir, s.move.ID, s.from); err != nil {
+		return err
 	}
-	return err
+	s.recorded = shard.Prepare(s.now)
+	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err != nil || !s.whole {
+		return err
+	}
+	if s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables); err != nil {
+		return err
+	}
+	return s.areAlike(ctx)
 }
 
 // longest names a transaction that has had one of the tables locked for too long. Those of routers that hear nothing do not count: they are ended.
@@ -266,9 +276,8 @@ type switchStep struct {
 // switchSteps in their order.
 var switchSteps = []switchStep{
 	{"hold", (*switching).hold},
-	{"settle", (*switching).settle},
-	{"fence", (*switching).fenceAndClose},
-	{"close", (*switching).closeSource},
+	{"settle", (*switching).settleAndClose},
+	{"close", (*switching).fenceAndRecord},
 	{"writers", (*switching).awaitWriters},
 	{"pass", (*switching).mark},
 	{"open", (*switching).open},
@@ -385,7 +394,12 @@ func (s *switching) reopen(ctx context.Context) error {
 	}
 	return both([2]string{s.from, s.to}, func(name string) error {
 		if name == s.from {
-			return record(ctx, name)
+			return s.r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
+				if err := shard.TakeBackSwitch(ctx, conn, s.move.ID); err != nil {
+					return err
+				}
+				return s.r.record(ctx, conn, now, name)
+			})
 		}
 		soon, cancel := context.WithTimeout(ctx, heirPatience)
 		defer cancel()
@@ -443,19 +457,21 @@ func (s *switching) fence(ctx context.Context) error {
 	})
 }
 
-// fenceAndClose publishes meanwhile that the owner is about to take nothing any more, which changes nothing for routers that hold.
-func (s *switching) fenceAndClose(ctx context.Context) error {
+// settleAndClose publishes meanwhile that the owner is about to take nothing any more, which changes nothing for routers: they hold. No shard records that before they have settled.
+func (s *switching) settleAndClose(ctx context.Context) error {
 	s.mayBeClosed = true
+	held := s.now
 	var closed *topology.Map
 	var published error
 	var publishing sync.WaitGroup
 	publishing.Go(func() { closed, published = s.r.publish(ctx, s.closed(), nil, s.holding()) })
-	err := s.fence(ctx)
+	err := s.settle(ctx)
 	publishing.Wait()
-	if published == nil {
-		s.now = closed
+	if err = errors.Join(err, published); err != nil {
+		return err
 	}
-	return errors.Join(err, published)
+	s.minimum, s.now = held.Version(), closed
+	return nil
 }
 
 func (s *switching) recordBoth(ctx context.Context, now *topology.Map) error {
@@ -472,15 +488,16 @@ func (s *switching) onBoth(work func(conn *pgx.Conn, name string) error) error {
 	return errors.Join(errs[:]...)
 }
 
-// closeSource has the owner refuse what it is about to lose.
-func (s *switching) closeSource(ctx context.Context) error {
+// fenceAndRecord ends the backends of routers that have not settled, and has the owner refuse what it is about to lose.
+func (s *switching) fenceAndRecord(ctx context.Context) error {
 	next := shard.Prepare(s.now)
 	return s.onBoth(func(conn *pgx.Conn, name string) error {
-		err := next.RecordAfter(ctx, conn, name, s.recorded)
+		err := next.FenceAndRecord(ctx, conn, name, s.recorded, s.minimum, s.settled)
 		var newer *shard.NewerError
 		if errors.As(err, &newer) { // of something else: this move alone changes what the map says of its rows
 			err = s.r.record(ctx, conn, s.now, name)
 		}
+		failpoint.Hit("move.switch.closed")
 		return err
 	})
 }
@@ -492,11 +509,8 @@ func (s *switching) awaitWriters(ctx context.Context) error {
 
 // mark waits until everything has come over, and notes that on the heir: together with where its own changes begin, for the way back.
 func (s *switching) mark(ctx context.Context) error {
-	return shard.PassMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano), everythingOf(s.from))
+	return shard.PassMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano), shard.ArrivedFrom(s.from))
 }
-
-// everythingOf begins the note that a shard has all rows of another; behind it stands where its own changes begin.
-func everythingOf(name string) string { return "everything of " + name + " at " }
 
 // open gives the rows to their new owner.
 func (s *switching) open(ctx context.Context) (err error) {

@@ -123,11 +123,17 @@ func (r *run) makeWhole(ctx context.Context, now *topology.Map, side string) err
 	if err := r.dropPublication(ctx, side, move.back()); err != nil {
 		return err
 	}
-	return r.carryDefinitions(ctx, now, func(tx pgx.Tx, definitions shard.Definitions) error {
-		if err := shard.DropWhole(ctx, tx, move.wholeTables()); err != nil {
+	return r.carryDefinitions(ctx, now, func(source *pgx.Conn, tx pgx.Tx, definitions shard.Definitions) error {
+		if err := shard.OpenWhole(ctx, source, move.wholeTables()); err != nil { // or a standby that has become the server may have lost that it was opened again
 			return err
 		}
-		return definitions.Create(ctx, tx, side)
+		if err := shard.DropWhole(ctx, tx, move.ID, move.wholeTables()); err != nil {
+			return err
+		}
+		if err := definitions.Create(ctx, tx, side); err != nil {
+			return err
+		}
+		return shard.CarryBounds(ctx, source, tx, move.wholeTables())
 	})
 }
 
@@ -135,7 +141,7 @@ func (r *run) makeWhole(ctx context.Context, now *topology.Map, side string) err
 func (r *run) completeWhole(ctx context.Context, now *topology.Map) error {
 	move := r.state()
 	r.say(ctx, "indexes and constraints are made on shard "+move.Target, nil)
-	return r.carryDefinitions(ctx, now, func(tx pgx.Tx, definitions shard.Definitions) error {
+	return r.carryDefinitions(ctx, now, func(_ *pgx.Conn, tx pgx.Tx, definitions shard.Definitions) error {
 		if err := definitions.Complete(ctx, tx, move.Target); err != nil {
 			return err
 		}
@@ -147,7 +153,7 @@ func (r *run) completeWhole(ctx context.Context, now *topology.Map) error {
 }
 
 // carryDefinitions runs work on the target, in one transaction, with the definitions that the source has.
-func (r *run) carryDefinitions(ctx context.Context, now *topology.Map, work func(pgx.Tx, shard.Definitions) error) error {
+func (r *run) carryDefinitions(ctx context.Context, now *topology.Map, work func(*pgx.Conn, pgx.Tx, shard.Definitions) error) error {
 	move := r.state()
 	if is, alike := move.markedWhole(now); !alike || is.owner != move.Source {
 		return fmt.Errorf("%w: the tables on shard %q may be the original", errOtherMap, move.Target)
@@ -158,7 +164,7 @@ func (r *run) carryDefinitions(ctx context.Context, now *topology.Map, work func
 			return err
 		}
 		return r.on(ctx, move.Target, func(ctx context.Context, target *pgx.Conn) error {
-			return pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error { return work(tx, definitions) })
+			return pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error { return work(source, tx, definitions) })
 		})
 	})
 }
@@ -168,9 +174,9 @@ var wholeSteps = []switchStep{
 	{"hold", (*switching).holdWhole},
 	{"fence", (*switching).fenceWhole},
 	{"close", (*switching).closeWhole},
-	{"writers", (*switching).awaitWriters},
-	{"pass", (*switching).mark},
+	{"writers", (*switching).awaitAllWriters},
 	{"numbers", (*switching).carryNumbers},
+	{"pass", (*switching).mark}, // what it notes has to be true of the numbers too
 	{"open", (*switching).openWhole},
 }
 
@@ -228,9 +234,14 @@ func (s *switching) closeWhole(ctx context.Context) error {
 	})
 }
 
+// awaitAllWriters waits for whoever writes, of routers too: what a function writes they do not see.
+func (s *switching) awaitAllWriters(ctx context.Context) error {
+	return shard.AwaitWriters(ctx, s.owner, s.relations, nil)
+}
+
 // carryNumbers lets the heir's sequences go on where the owner's stand, and the heir be changed.
 func (s *switching) carryNumbers(ctx context.Context) error {
-	if err := shard.CarryNumbers(ctx, s.owner, s.heir, s.numbers); err != nil {
+	if err := shard.CarryNumbers(ctx, s.owner, s.heir, s.move.ID, s.numbers); err != nil {
 		return err
 	}
 	return shard.OpenWhole(ctx, s.heir, s.tables)
@@ -247,18 +258,10 @@ func (s *switching) openWhole(ctx context.Context) error {
 	return nil
 }
 
-// takeBackWhole lets the owner be changed again, and routers go on.
+// takeBackWhole lets the owner be changed again, and routers go on. They hold until the end of it, so the map can come first: when that says what it said before, the owner cannot change any more.
 func (s *switching) takeBackWhole(ctx context.Context, now *topology.Map, is mark) error {
 	if is == s.turned() {
 		return s.r.releaseWhole(ctx, now)
-	}
-	if len(s.move.Published) > 0 && is.owner == s.from { // or there is nothing on a server yet, or the map is somebody else's
-		err := s.r.on(ctx, s.from, func(ctx context.Context, conn *pgx.Conn) error {
-			return shard.OpenWhole(ctx, conn, s.move.wholeTables())
-		})
-		if err != nil {
-			return err
-		}
 	}
 	if is.held {
 		var err error
@@ -266,13 +269,32 @@ func (s *switching) takeBackWhole(ctx context.Context, now *topology.Map, is mar
 			return err
 		}
 	}
+	wasBegun := len(s.move.Published) > 0 && is.owner == s.from // or there is nothing on a server yet, or the map is somebody else's
+	if wasBegun {
+		if err := s.r.on(ctx, s.from, s.reopenWhole); err != nil {
+			return err
+		}
+	}
 	if err := s.r.releaseWhole(ctx, now); err != nil {
 		return err
 	}
-	if len(s.move.Published) > 0 && is.owner == s.from {
+	if wasBegun {
 		s.closeHeir(ctx)
 	}
 	return nil
+}
+
+// reopenWhole lets the owner be changed again, and give numbers.
+func (s *switching) reopenWhole(ctx context.Context, owner *pgx.Conn) error {
+	if err := shard.TakeBackSwitch(ctx, owner, s.move.ID); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {
+		if err := shard.ResumeNumbers(ctx, tx, s.move.ID); err != nil {
+			return err
+		}
+		return shard.OpenWhole(ctx, tx, s.move.wholeTables())
+	})
 }
 
 // closeHeir has the heir refuse changes again, when nobody waits any more. If it cannot be told now, the next attempt does it.
@@ -287,16 +309,48 @@ func (s *switching) closeHeir(ctx context.Context) {
 	}
 }
 
-// releaseWhole ends what the move holds, whoever has begun to.
-func (r *run) releaseWhole(ctx context.Context, now *topology.Map) error {
-	state, err := r.mover.config.Store.Schema(ctx)
+// areAlike sees that nothing has come to the tables since they were made on the heir, as a definition may have that was under way when those began to be refused.
+func (s *switching) areAlike(ctx context.Context) error {
+	problems, err := shard.CheckWhole(ctx, s.owner, s.now, s.tables)
 	if err != nil {
 		return err
 	}
-	for _, hold := range state.Holds {
-		if !strings.HasPrefix(hold.First(), r.state().holdPrefix()) {
-			continue
+	for _, name := range s.tables {
+		differing, err := shard.DiffersBetween(ctx, s.owner, s.heir, name)
+		if err != nil {
+			return err
 		}
+		if len(differing) > 0 {
+			problems = append(problems, fmt.Sprintf("table %s is not alike on both shards: %s", name, strings.Join(differing, ", ")))
+		}
+	}
+	if len(problems) > 0 {
+		return stop("%s; or cancel the move and start it again", strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// heldWhole are the holds of the move, whoever has begun them.
+func (r *run) heldWhole(ctx context.Context) (holds []topology.Hold, err error) {
+	if !r.state().isWhole() {
+		return nil, nil
+	}
+	state, err := r.mover.config.Store.Schema(ctx)
+	for _, hold := range state.Holds {
+		if strings.HasPrefix(hold.First(), r.state().holdPrefix()) {
+			holds = append(holds, hold)
+		}
+	}
+	return holds, err
+}
+
+// releaseWhole ends what the move holds.
+func (r *run) releaseWhole(ctx context.Context, now *topology.Map) error {
+	holds, err := r.heldWhole(ctx)
+	if err != nil {
+		return err
+	}
+	for _, hold := range holds {
 		if _, err := r.mover.config.Store.Release(ctx, hold.ID, now.Version()); err != nil && !errors.Is(err, store.ErrNotHeld) {
 			return err
 		}
@@ -345,6 +399,6 @@ func (r *run) cancelWhole(ctx context.Context, now *topology.Map, is mark, alike
 func (r *run) dropWhole(ctx context.Context, side string) error {
 	r.say(ctx, "the tables are dropped on shard "+side, nil)
 	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.DropWhole(ctx, tx, r.state().wholeTables()) })
+		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.DropWhole(ctx, tx, r.id, r.state().wholeTables()) })
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 )
 
 // TestADumpOfNumbersRestores: sequences of sharded tables go on after the greatest number of all shards.
@@ -31,7 +33,7 @@ func TestADumpOfNumbersRestores(t *testing.T) {
 			t.Errorf("the dump has %q in it:\n%s", sign, dump)
 		}
 	}
-	restored := w.restore(t, dump)
+	restored := restore(t, dump)
 	if got := one[int64](t, restored, "INSERT INTO parcels (user_id) VALUES (1) RETURNING id"); got != greatest+1 {
 		t.Errorf("the next id is %d, want %d", got, greatest+1)
 	}
@@ -58,11 +60,12 @@ func (w *world) dump(t *testing.T) string {
 	return string(dump)
 }
 
-// restore makes a database of a dump, on the plain server, and logs in to it.
-func (w *world) restore(t *testing.T, dump string) *pgx.Conn {
+// restore makes a database of a dump, on a plain server, and logs in to it.
+func restore(t *testing.T, dump string) *pgx.Conn {
 	t.Helper()
-	execute(t, connectTo(t, w.plain.Addr()), "CREATE DATABASE restored")
-	host, port, err := net.SplitHostPort(w.plain.Addr())
+	server := pgtest.StartWhole(t)
+	execute(t, connectTo(t, server.Addr()), "CREATE DATABASE restored")
+	host, port, err := net.SplitHostPort(server.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,7 @@ func (w *world) restore(t *testing.T, dump string) *pgx.Conn {
 	if said, err := restore.CombinedOutput(); err != nil {
 		t.Fatalf("psql: %v\n%s", err, said)
 	}
-	conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), "postgres://postgres@"+w.plain.Addr()+"/restored?sslmode=disable"))
+	conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), "postgres://postgres@"+server.Addr()+"/restored?sslmode=disable"))
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
@@ -99,7 +102,7 @@ func TestADumpRestores(t *testing.T) {
 	if strings.Contains(dump, "cleave") {
 		t.Errorf("the dump has something of the router's in it:\n%s", dump)
 	}
-	said := one[string](t, w.restore(t, dump), "SELECT string_agg(o::text, ' ' ORDER BY id) || (SELECT count(*) FROM countries) || (SELECT count(*) FROM undeclared) || (SELECT string_agg(c::text, '' ORDER BY n) FROM counted c) || (SELECT count(*) FROM noted) FROM orders o")
+	said := one[string](t, restore(t, dump), "SELECT string_agg(o::text, ' ' ORDER BY id) || (SELECT count(*) FROM countries) || (SELECT count(*) FROM undeclared) || (SELECT string_agg(c::text, '' ORDER BY n) FROM counted c) || (SELECT count(*) FROM noted) FROM orders o")
 	if want := "(1,one,fine) (2,two,sad) (3,three,sad) (4,,sad) (5,\"a\tb\",sad)11(fine,1)(sad,4)1"; said != want {
 		t.Errorf("restored: %s, want %s", said, want)
 	}

@@ -112,3 +112,65 @@ func TestADumpThatWouldLackTables(t *testing.T) {
 		t.Errorf("it was not refused: %v", err)
 	}
 }
+
+// single says which shard has a table, from the next statement on.
+func (w *world) single(t testing.TB, table, shard string) {
+	t.Helper()
+	w.publish(must[*topology.Map](t)(w.published.Load().Next(topology.SetTable(topology.TableSpec{Name: table, Kind: topology.Single, Shard: shard}))))
+}
+
+// TestTransactionsAcrossAMoveOfATable: one that takes a snapshot for each statement goes on, and one that keeps an older one than the table's arrival does not see half of it.
+func TestTransactionsAcrossAMoveOfATable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE TABLE far (a int)", "CREATE TABLE near (a int)"}, tables: []topology.TableSpec{{Name: "public.near", Kind: topology.Single, Shard: "s2"}}})
+	for level, code := range map[string]string{"READ COMMITTED": "", "REPEATABLE READ": pgerr.SerializationFailure} {
+		for between, sql := range map[string]string{"at once": "", "later": "SELECT count(*) FROM near"} {
+			w.single(t, "public.far", "s1")
+			conn := w.client(t)
+			execute(t, conn, "BEGIN ISOLATION LEVEL "+level)
+			execute(t, conn, "SELECT count(*) FROM near")
+			w.single(t, "public.far", "s2")
+			if sql != "" {
+				execute(t, conn, sql)
+			}
+			_, err := conn.Exec(t.Context(), "SELECT count(*) FROM far")
+			var refused *pgconn.PgError
+			if errors.As(err, &refused); code == "" && err != nil || code != "" && (refused == nil || refused.Code != code) {
+				t.Errorf("%s, %s: %v", level, between, err)
+			}
+		}
+	}
+}
+
+// TestTheHomeShardDoesNotKnow of a table that it does not have: names mean the same table still, what runs there unseen is refused, and so is another name.
+func TestTheHomeShardDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{noPlain: true, unsharded: true, setUp: []string{
+		"CREATE SCHEMA first", "CREATE TABLE first.far (a int)", "CREATE TABLE far (a int)", "INSERT INTO far VALUES (1), (2)",
+		"CREATE FUNCTION hidden() RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM first.far); END'",
+	}})
+	conn := w.client(t)
+	execute(t, conn, "SET search_path = first, public")
+	count := func(want int64) {
+		t.Helper()
+		if got := one[int64](t, conn, "SELECT count(*) FROM far"); got != want {
+			t.Errorf("%d rows, not %d", got, want)
+		}
+	}
+	count(0)
+	execute(t, conn, "SELECT hidden()")
+	execute(t, w.onShard(t, 2), "INSERT INTO first.far VALUES (1)")
+	w.single(t, "first.far", "s2")
+	count(1)
+	execute(t, w.onShard(t, 1), "DROP TABLE first.far")
+	conn = w.client(t)
+	execute(t, conn, "SET search_path = first, public")
+	eventually(t, "it is known that the table is gone", func() bool { return one[int64](t, conn, "SELECT count(*) FROM far") == 1 })
+	for _, sql := range []string{"SELECT hidden()", "DO 'BEGIN END'", "ALTER TABLE far RENAME TO near", "ALTER TABLE first.far SET SCHEMA public"} {
+		var refused *pgconn.PgError
+		if _, err := conn.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != pgerr.FeatureNotSupported {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	execute(t, conn, "ALTER TABLE far RENAME COLUMN a TO b")
+}

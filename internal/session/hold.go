@@ -239,6 +239,18 @@ func (p *planned) declaredAlike(a, b *topology.Map) bool {
 	return true
 }
 
+// onlyMoved says whether two maps differ, in what they say of the tables that a plan uses, only by which shard has one that is on one shard alone.
+func (p *planned) onlyMoved(a, b *topology.Map) bool {
+	for _, st := range p.plan.Statements {
+		for _, name := range st.Uses {
+			if was, is := specIn(a, name), specIn(b, name); !alike(a, b, name) && (was.Kind != topology.Single || is.Kind != topology.Single) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // alike says whether two maps say the same of a table.
 func alike(a, b *topology.Map, name plan.RelationName) bool {
 	return sameTable(specIn(a, name), specIn(b, name))

@@ -475,7 +475,7 @@ func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) 
 			return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 		}
 		if isFree(keyspace) {
-			return s.isFresh(route.Keyspace)
+			return s.isFresh(errMoved(route.Keyspace))
 		}
 		select {
 		case <-changed:

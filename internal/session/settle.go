@@ -35,7 +35,12 @@ func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 		s.goBy(s.view) // what it was planned with
 	case s.tx.view.m == s.view.m || s.tx.view.m.Version() >= s.view.m.Version():
 	default:
-		if refused := s.takeNewer(s.wantedKeyspaces(st)); refused != nil {
+		if refused := s.takeNewer(st); refused != nil {
+			return refused
+		}
+	}
+	if s.tx.since != nil {
+		if refused := s.newToSnapshot(st); refused != nil {
 			return refused
 		}
 	}
@@ -67,31 +72,56 @@ func (s *session) refuseHeld(st *plan.Statement) *pgerr.Error {
 }
 
 // takeNewer goes by a newer map than the transaction did so far, if it has used nothing that changes.
-func (s *session) takeNewer(wants []string) *pgerr.Error {
+func (s *session) takeNewer(st *plan.Statement) *pgerr.Error {
 	used, older, newer := s.used.keyspaces, s.tx.view.m, s.view.m
-	if s.declaredAlike(s.view) && !slices.ContainsFunc(used, func(name string) bool { return staysWith(older.Keyspace(name), newer.Keyspace(name)) }) {
+	if (s.declaredAlike(s.view) || s.onlyNowMoved()) && !slices.ContainsFunc(used, func(name string) bool { return staysWith(older.Keyspace(name), newer.Keyspace(name)) }) {
 		if s.tx.since == nil && (s.backend != nil || s.isSpread()) {
 			s.tx.since = older
 		}
 		s.goBy(s.view)
-		return s.newToSnapshot(wants, used)
+		return nil
 	}
-	for _, name := range wants {
+	for _, name := range s.wantedKeyspaces(st) {
 		if !slices.Contains(used, name) && !older.Keyspace(name).Same(newer.Keyspace(name)) {
 			return errMoved(name)
+		}
+	}
+	return s.whatMoved(st, older, newer, errTableMoved)
+}
+
+// whatMoved calls a function for the first table that a statement uses and that is on another shard than it was.
+func (s *session) whatMoved(st *plan.Statement, older, newer *topology.Map, refuse func(table string) *pgerr.Error) *pgerr.Error {
+	for _, uses := range [][]plan.RelationName{st.Uses, s.whatRuns(st).Uses} {
+		for _, name := range uses {
+			if was, is := specIn(older, name), specIn(newer, name); was.Kind == topology.Single && is.Kind == topology.Single && was.Shard != is.Shard {
+				return refuse(is.Name)
+			}
 		}
 	}
 	return nil
 }
 
 // declaredAlike says whether another view says the same of all tables that the transaction has used and is about to. What else has changed, such as that a move has begun, is none of its business.
-func (s *session) declaredAlike(view *mapView) bool {
-	if s.tx.view.tables == view.tables {
-		return true
-	}
-	older, newer := s.tx.view.m, view.m
-	return !slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return !p.declaredAlike(older, newer) }) &&
-		!slices.ContainsFunc(s.used.tables, func(name plan.RelationName) bool { return !alike(older, newer, name) })
+func (s *session) declaredAlike(view *mapView) bool { return s.alikeSince(s.tx.view, view) }
+
+func (s *session) alikeSince(by, view *mapView) bool {
+	return by.tables == view.tables || s.usedAlike(by, view) && !slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return !p.declaredAlike(by.m, view.m) })
+}
+
+// plannedAlike says the same of what the session is about to run, or looks at.
+func (s *session) plannedAlike(by, view *mapView) bool {
+	p := s.using.Load()
+	return by.tables == view.tables || p == nil || p != anyTables && p.declaredAlike(by.m, view.m)
+}
+
+// usedAlike says the same of the tables that the transaction has used before.
+func (s *session) usedAlike(by, view *mapView) bool {
+	return !slices.ContainsFunc(s.used.tables, func(name plan.RelationName) bool { return !alike(by.m, view.m, name) })
+}
+
+// onlyNowMoved says whether tables that the one statement at hand is about to use are on another shard than by the map that the transaction goes by, and nothing else has changed for it. It was planned by the newer map.
+func (s *session) onlyNowMoved() bool {
+	return len(s.unitPlans) == 1 && len(s.unitPlans[0].plan.Statements) == 1 && s.unitPlans[0].onlyMoved(s.tx.view.m, s.view.m) && s.usedAlike(s.tx.view, s.view)
 }
 
 // staysWith says whether a transaction that has used a keyspace keeps it as it was. While some of it is held, only keys are used whose owner stays.
@@ -99,18 +129,17 @@ func staysWith(older, newer *topology.Keyspace) bool {
 	return older != nil && !older.Holds() && !older.Same(newer)
 }
 
-// newToSnapshot refuses what has changed its owner since the transaction took its snapshots: those are older than the rows' arrival.
-func (s *session) newToSnapshot(wants, used []string) *pgerr.Error {
-	if s.tx.since == nil {
-		return nil
-	}
-	for _, name := range wants {
-		if slices.Contains(used, name) || s.tx.since.Keyspace(name).Same(s.currentMap().Keyspace(name)) {
+// newToSnapshot refuses what has changed its owner since the transaction took its snapshots: those are older than the rows' arrival. What it has used it used before that, or was let.
+func (s *session) newToSnapshot(st *plan.Statement) *pgerr.Error {
+	for _, name := range s.wantedKeyspaces(st) {
+		if slices.Contains(s.used.keyspaces, name) || s.tx.since.Keyspace(name).Same(s.currentMap().Keyspace(name)) {
 			continue
 		}
-		return s.isFresh(name)
+		if refused := s.isFresh(errMoved(name)); refused != nil {
+			return refused
+		}
 	}
-	return nil
+	return s.whatMoved(st, s.tx.since, s.currentMap(), func(table string) *pgerr.Error { return s.isFresh(errTableMoved(table)) })
 }
 
 const readCommitted = "read committed"
@@ -126,13 +155,13 @@ func (s *session) keepsOthers(m *topology.Map, awaited string) *pgerr.Error {
 }
 
 // isFresh refuses what was waited for to a transaction that keeps the snapshots it has: one of them may be older than the last rows' arrival.
-func (s *session) isFresh(keyspace string) *pgerr.Error {
+func (s *session) isFresh(moved *pgerr.Error) *pgerr.Error {
 	if s.backend == nil && !s.isSpread() {
 		return nil
 	}
 	level, refused := s.isolation()
 	if refused == nil && level != readCommitted {
-		refused = errMoved(keyspace)
+		refused = moved
 	}
 	return refused
 }
@@ -141,12 +170,16 @@ func (s *session) isFresh(keyspace string) *pgerr.Error {
 // been given up, and have read the newer map since.
 func (s *session) mayRunOn(backend *pool.Backend) *pgerr.Error {
 	minimum := backend.State.(*serverState).greeting.MinimumVersion //nolint:forcetypeassert // OnLogin puts it there
-	if s.tx.view == nil || s.tx.view.m.Version() >= minimum {
+	by := s.tx.view
+	if by == nil { // it is not run yet, but looked at
+		by = s.view
+	}
+	if by == nil || by.m == nil || by.m.Version() >= minimum {
 		return nil
 	}
 	view := s.server.see()
-	older, newest := s.tx.view.m, view.m
-	if newest == nil || !s.declaredAlike(view) {
+	older, newest := by.m, view.m
+	if newest == nil || !s.alikeSince(by, view) || !s.plannedAlike(by, view) {
 		return tablesChanged
 	}
 	for _, name := range s.used.keyspaces {
@@ -160,6 +193,11 @@ func (s *session) mayRunOn(backend *pool.Backend) *pgerr.Error {
 func errMoved(keyspace string) *pgerr.Error {
 	return pgerr.New(pgerr.SerializationFailure, "rows of keyspace %q were moved to another shard while the transaction was running", keyspace).
 		WithDetail("What the transaction has seen or done so far goes by where rows were before.").WithHint("Begin it again.")
+}
+
+func errTableMoved(table string) *pgerr.Error {
+	return pgerr.New(pgerr.SerializationFailure, "table %s was moved to another shard while the transaction was running", table).
+		WithDetail("What the transaction sees goes by where the table was before.").WithHint("Begin it again.")
 }
 
 // wantedKeyspaces are those that a statement uses.

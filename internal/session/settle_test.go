@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -79,18 +80,23 @@ func TestSnapshotsOlderThanAMove(t *testing.T) {
 	t.Parallel()
 	w, publish := announced(t)
 	key := w.key(t, 1, 1)
-	old, latest := w.client(t), w.client(t)
+	old, older, latest := w.client(t), w.client(t), w.client(t)
 	execute(t, old, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	execute(t, older, "BEGIN ISOLATION LEVEL REPEATABLE READ")
 	execute(t, latest, "BEGIN")
-	execute(t, old, "SELECT count(*) FROM pg_catalog.pg_class")
-	execute(t, latest, "SELECT count(*) FROM pg_catalog.pg_class")
+	for _, conn := range []*pgx.Conn{old, older, latest} {
+		execute(t, conn, "SELECT count(*) FROM pg_catalog.pg_class")
+	}
 	ranges := w.m.Keyspace("main").Spec().Ranges
 	publish(append(ranges, topology.RangeSpec{From: topology.Point{"ffffffffffffff00"}, Shard: ranges[len(ranges)-1].Shard}))
 	const read = "SELECT count(*) FROM orders WHERE id = $1"
-	_, err := old.Exec(t.Context(), read, key)
-	var refused *pgconn.PgError
-	if !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
-		t.Errorf("an old snapshot reads what may have moved: %v", err)
+	execute(t, older, "SELECT count(*) FROM undeclared") // by the newer map
+	for _, conn := range []*pgx.Conn{old, older} {
+		_, err := conn.Exec(t.Context(), read, key)
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
+			t.Errorf("an old snapshot reads what may have moved: %v", err)
+		}
 	}
 	execute(t, latest, read, key)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -218,8 +220,7 @@ func TestSamplesInViews(t *testing.T) {
 // TestTheOrderOfBytes: a database is known to order texts by their bytes by its provider too, whatever the name of its locale is.
 func TestTheOrderOfBytes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, worldConfig{noPlain: true, unsharded: true})
-	admin := w.onShard(t, 1)
+	admin := connectTo(t, pgtest.StartWhole(t).Addr())
 	execute(t, admin, "CREATE DATABASE by_bytes TEMPLATE template0 LOCALE_PROVIDER libc LOCALE 'C'")
 	execute(t, admin, "CREATE DATABASE by_rules TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'")
 	for database, want := range map[string]bool{"by_bytes": true, "by_rules": false} {

@@ -169,7 +169,7 @@ func TestServersThatAreNotReady(t *testing.T) {
 
 func TestDatabasesThatAreNotReady(t *testing.T) {
 	m := must[*topology.Map](t)(topology.New(clusterID))
-	server := pgtest.Start(t)
+	server := pgtest.StartWhole(t)
 	spec := specOf("s1", server)
 	admin := connect(t, spec)
 	execute(t, admin, "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")

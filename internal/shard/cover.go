@@ -128,13 +128,13 @@ func (b *rebuilding) stretch(keyspace string, from topology.Point, end string, a
 	// The newest record comes first, as it does for pins.
 	slices.SortStableFunc(claims, func(x, y claim) int { return b.rank(x) - b.rank(y) })
 	what := func() string { return fmt.Sprintf("keyspace %q from %s to %s", keyspace, from, end) }
-	owner, copies := b.settle(claims, what)
+	owner, copies := b.settle(keyspace, claims, what)
 	if owner == nil {
 		b.problem("", "gap", what()+" belongs to nobody", "A shard is probably missing: name all of them.")
 		return topology.RangeSpec{}, false
 	}
 	b.prove(owner, true, what)
-	return topology.RangeSpec{From: from, Shard: owner.record.Shard, Copies: copies, Held: owner.held}, true
+	return topology.RangeSpec{From: from, Shard: owner.record.Shard, Copies: copies}, true
 }
 
 // rank is the place of the claim's record among those that count.

@@ -56,4 +56,4 @@ func (k Keyspace) checkStates() error {
 	return nil
 }
 
-func (s State) known() bool { return s == Owned || s == Incoming || s == Leaving }
+func (s State) known() bool { return s == Owned || s == Incoming || s == Opening || s == Leaving }

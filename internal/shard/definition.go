@@ -348,6 +348,19 @@ func (d *Definition) differsFrom(other *Definition) []string {
 	return parts
 }
 
+// DiffersBetween says in what a table is not the same on two shards.
+func DiffersBetween(ctx context.Context, one, other querier, table topology.TableName) ([]string, error) {
+	a, err := Describe(ctx, one, table)
+	if err != nil {
+		return nil, err
+	}
+	b, err := Describe(ctx, other, table)
+	if err != nil {
+		return nil, err
+	}
+	return a.differsFrom(b), nil
+}
+
 // roles returns the roles that must be there for the table to be made.
 func (d *Definition) roles(withSchema bool) []string {
 	roles := []string{sqltext.QuoteIdentifier(d.Owner)}

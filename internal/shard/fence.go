@@ -140,8 +140,8 @@ func EndAbandoned(ctx context.Context, conn *pgx.Conn, gone []string, open time.
 }
 
 // forgetEnded deletes what is noted of backends that are gone.
-func forgetEnded(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, "DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start)")
+func forgetEnded(ctx context.Context, on executor) error {
+	_, err := on.Exec(ctx, "DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start)")
 	return err
 }
 

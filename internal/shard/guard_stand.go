@@ -198,11 +198,12 @@ func (p *Plan) Mend(ctx context.Context, conn *pgx.Conn, name string) (mended in
 		if err != nil || id.Cluster != p.m.Cluster() || id.Shard != name || id.MapVersion != p.m.Version() {
 			return err
 		}
-		if mended, err = mendGuards(ctx, tx, guards); err != nil {
-			return err
-		}
-		return forgetEnded(ctx, tx)
+		mended, err = mendGuards(ctx, tx, guards)
+		return err
 	})
+	if err == nil { // not within: who fences has the backends locked, and then locks the record
+		err = forgetEnded(ctx, conn)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("mend the guards of shard %q: %w", name, err)
 	}

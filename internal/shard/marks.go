@@ -2,10 +2,14 @@ package shard
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // marksLeft is the step of the schema for marks: rows that are written on one shard and published with a move, so that whoever sees one on the other shard knows that all that was committed before it has
@@ -106,8 +110,113 @@ func Application(application string, number int64) string {
 	return fmt.Sprintf("%s %d", application, number)
 }
 
-// MarkTravels is the condition of marks that are for the other shard: who leads, each shard is told by itself.
-const MarkTravels = "NOT starts_with(mark, 'leader ')"
+// MarkTravels is the condition of marks that are for the other shard: who leads, what a move is and that a switch was taken back, each shard is told by itself.
+const MarkTravels = "NOT starts_with(mark, 'leader ') AND NOT starts_with(mark, '" + moveMark + "') AND NOT starts_with(mark, '" + numbersMark + "') AND mark <> '" + takenBack + "'"
+
+const (
+	// moveMark begins the mark that says what a move is.
+	moveMark = "move "
+	// arrivedMark begins the note that a shard has everything of another one. Behind that one's name stands from where on the shard's own changes are its own.
+	arrivedMark, arrivedAt = "everything of ", " at "
+	// takenBack says that a shard owns again, or still, what it was about to lose.
+	takenBack = "taken back"
+)
+
+// ArrivedFrom begins the note that a shard has everything of another.
+func ArrivedFrom(name string) string { return arrivedMark + name + arrivedAt }
+
+// NoteMove has a shard know what a move is: whoever has lost the store that knows of it can end it then. It takes the place of what was noted before.
+func NoteMove(ctx context.Context, conn *pgx.Conn, move string, description []byte) error {
+	_, err := conn.Exec(ctx, "WITH older AS (DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) AND mark <> $3) INSERT INTO cleave.marks (move, mark) VALUES ($1, $3) ON CONFLICT DO NOTHING",
+		move, moveMark, moveMark+string(description))
+	if err != nil {
+		return fmt.Errorf("note what a move is: %w", err)
+	}
+	return nil
+}
+
+// BeginSwitch forgets on both shards how an earlier switch of a move has ended, before one begins: of what the heir has it is said anew that it is everything.
+func BeginSwitch(ctx context.Context, owner, heir *pgx.Conn, move, ownerName string) error {
+	if _, err := owner.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", move, takenBack); err != nil {
+		return fmt.Errorf("forget earlier switches: %w", err)
+	}
+	if _, err := heir.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, ArrivedFrom(ownerName)); err != nil {
+		return fmt.Errorf("forget earlier switches: %w", err)
+	}
+	return nil
+}
+
+// TakeBackSwitch notes on the owner, durably, that a switch has not come to its end, before anybody changes anything there again.
+func TakeBackSwitch(ctx context.Context, owner *pgx.Conn, move string) error {
+	return LeaveMark(ctx, owner, move, takenBack)
+}
+
+// KnownMove is a move that a shard knows of.
+type KnownMove struct {
+	ID string
+	// Keyspace or Whole are what it moves, to the shard Target, and Description all that is known of it.
+	Keyspace    string
+	Target      string
+	Whole       []string
+	Description []byte
+	// ArrivedFrom are shards of which this one has everything. TakenBack: this one owns again what another was about to get.
+	ArrivedFrom []string
+	TakenBack   bool
+}
+
+// readMoves reads the moves that a shard knows of. One of which it does not know what it is has ended there, or nothing was made there yet.
+func readMoves(ctx context.Context, tx pgx.Tx, r *Recorded) error {
+	if there, err := isThere(ctx, tx, topology.TableName{Schema: "cleave", Name: "marks"}); err != nil || !there {
+		return err // nothing has ever moved
+	}
+	rows, err := tx.Query(ctx, `SELECT move, mark FROM cleave.marks WHERE starts_with(mark, $1) OR starts_with(mark, $2) OR mark = $3 ORDER BY move COLLATE "C", starts_with(mark, $1) DESC, made`, moveMark, arrivedMark, takenBack)
+	if err != nil {
+		return err
+	}
+	var id, mark string
+	_, err = pgx.ForEachRow(rows, []any{&id, &mark}, func() error {
+		if description, is := strings.CutPrefix(mark, moveMark); is {
+			return r.addMove(id, description)
+		}
+		if last := len(r.Moves) - 1; last >= 0 && r.Moves[last].ID == id {
+			r.Moves[last].add(mark)
+		}
+		return nil
+	})
+	return err
+}
+
+func (r *Recorded) addMove(id, description string) error {
+	var is struct {
+		Keyspace string   `json:"keyspace"`
+		Target   string   `json:"target"`
+		Whole    []string `json:"whole"`
+	}
+	if err := json.Unmarshal([]byte(description), &is); err != nil {
+		return fmt.Errorf("read what move %s is: %w", id, err)
+	}
+	r.Moves = append(r.Moves, KnownMove{ID: id, Keyspace: is.Keyspace, Target: is.Target, Whole: is.Whole, Description: []byte(description)})
+	return nil
+}
+
+func (m *KnownMove) add(mark string) {
+	if mark == takenBack {
+		m.TakenBack = true
+	} else if at := strings.LastIndex(mark, arrivedAt); at > len(arrivedMark) {
+		m.ArrivedFrom = append(m.ArrivedFrom, mark[len(arrivedMark):at])
+	}
+}
+
+// ForgetLeaders forgets leaders of moves whose number is above one that no leader has reached yet: they led in another life of the store, which was lost.
+func ForgetLeaders(ctx context.Context, conn *pgx.Conn, above int64) error {
+	if there, err := isThere(ctx, conn, topology.TableName{Schema: "cleave", Name: "marks"}); err != nil || !there {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE starts_with(mark, 'leader ') AND mark COLLATE \"C\" > $1", leadMark(above)); err != nil {
+		return fmt.Errorf("forget leaders of moves: %w", err)
+	}
+	return nil
+}
 
 // leadMark sorts as its number does.
 func leadMark(number int64) string { return fmt.Sprintf("leader %020d", number) }

@@ -36,6 +36,8 @@ type Recorded struct {
 	Keyspaces []Keyspace
 	// Tables are all of the map's, in the order of their names.
 	Tables []topology.TableSpec
+	// Moves are those that the shard knows of.
+	Moves []KnownMove
 }
 
 // Keyspace is what a shard has of a keyspace, in the order of the rows' identifiers, which means nothing.

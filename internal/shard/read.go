@@ -37,7 +37,10 @@ func readAll(ctx context.Context, tx pgx.Tx) (*Recorded, error) {
 	if err := readKeyspaces(ctx, tx, r); err != nil {
 		return nil, err
 	}
-	return r, readTables(ctx, tx, r)
+	if err := readTables(ctx, tx, r); err != nil {
+		return nil, err
+	}
+	return r, readMoves(ctx, tx, r)
 }
 
 func readHead(ctx context.Context, tx pgx.Tx, r *Recorded) error {

@@ -24,7 +24,7 @@ type RebuildOptions struct {
 
 // Rebuild puts the map together again from the records of all shards. Its version is above all that were recorded. What
 // all shards record alike is taken from the newest record. Where two shards say that they own the same, the newer record
-// is believed, and the other shard is marked as having a copy, because it may well still have the rows. If something
+// is believed, and the other shard is marked as having a copy, because it may well still have the rows. Nothing is held any more: whoever was at work is not. If something
 // belongs to nobody, a shard is missing, a record is damaged, or an older record decides what does not follow from the newer
 // ones, there is no map but [ErrNotWhole].
 func Rebuild(records []*Recorded) (*topology.Map, []api.Finding, error) {
@@ -167,7 +167,7 @@ func (b *rebuilding) checkAge() {
 // has a copy of it in the newest version: a pin that is removed leaves no gap, its key goes by its range again.
 func (b *rebuilding) prove(owner *claim, isThere bool, what func() string) {
 	r := owner.record
-	if r.MapVersion == b.newest().MapVersion || isThere && b.older == 1 {
+	if r.MapVersion == b.newest().MapVersion || isThere && b.older == 1 || owner.proven {
 		return
 	}
 	b.unproved[r] = append(b.unproved[r], what())
@@ -215,7 +215,9 @@ func (b *rebuilding) document(all []*Recorded) (topology.Document, error) {
 		document.Shards = append(document.Shards, entry)
 	}
 	slices.SortFunc(document.Shards, func(x, y topology.ShardSpec) int { return cmp.Compare(x.Number, y.Number) })
-	document.Tables = append(document.Tables, b.newest().Tables...)
+	for _, table := range b.newest().Tables {
+		document.Tables = append(document.Tables, b.table(table))
+	}
 	for _, k := range b.newest().Keyspaces {
 		spec, err := b.keyspace(k.Head)
 		if err != nil {
@@ -280,10 +282,12 @@ type claim struct {
 	record *Recorded
 	state  State
 	held   bool
+	// proven: a switch was under way, and what the shards have noted of it says that this one owns it.
+	proven bool
 }
 
 // settle decides who owns what all of these claim, and who has copies. Nobody is nil.
-func (b *rebuilding) settle(claims []claim, what func() string) (owner *claim, copies []topology.CopySpec) {
+func (b *rebuilding) settle(keyspace string, claims []claim, what func() string) (owner *claim, copies []topology.CopySpec) {
 	for i, c := range claims {
 		switch {
 		case c.state != Owned:
@@ -299,10 +303,61 @@ func (b *rebuilding) settle(claims []claim, what func() string) (owner *claim, c
 				"Look whether the rows are on the right shard.")
 		}
 	}
+	owner = b.afterSwitch(keyspace, owner, claims)
 	if owner == nil {
 		return nil, nil
 	}
+	if owner.held || owner.proven {
+		b.warning(owner.record.Shard, "switch_under_way", fmt.Sprintf("%s was about to change its owner: it is shard %s's", what(), owner.record.Shard), "The move is ended, and its copy removed.")
+	}
 	return owner, copiesBeside(owner, claims)
+}
+
+// afterSwitch decides who owns what was about to be given to a shard: that one, if it has noted that it has everything, for without the note nobody was told to go there; else the one that owned it.
+func (b *rebuilding) afterSwitch(keyspace string, owner *claim, claims []claim) *claim {
+	at := slices.IndexFunc(claims, func(c claim) bool { return c.state == Opening })
+	if at < 0 {
+		return owner
+	}
+	heir := &claims[at]
+	concerns := func(m KnownMove) bool { return m.Keyspace == keyspace }
+	switch {
+	case owner == nil && slices.ContainsFunc(heir.record.Moves, func(m KnownMove) bool { return concerns(m) && len(m.ArrivedFrom) > 0 }): // who owned it has recorded that it is gone
+		owner = heir
+	case owner == nil:
+		return nil
+	case owner.record.Shard != heir.record.Shard && hasArrived(owner.record, heir.record, concerns):
+		owner = heir
+	}
+	owner.proven = true
+	return owner
+}
+
+// hasArrived says whether a shard has everything of another one that owned it when it recorded last, and has not taken it back since, nor been given it back.
+func hasArrived(owner, heir *Recorded, concerns func(KnownMove) bool) bool {
+	return slices.ContainsFunc(heir.Moves, func(m KnownMove) bool {
+		return concerns(m) && slices.Contains(m.ArrivedFrom, owner.Shard) && !slices.ContainsFunc(owner.Moves, func(of KnownMove) bool {
+			return of.ID == m.ID && (of.TakenBack || m.Target == heir.Shard && slices.Contains(of.ArrivedFrom, heir.Shard)) // who rolls back does it once, and last
+		})
+	})
+}
+
+// table is a table as the map has it, on the shard that has it if it was about to be given to another.
+func (b *rebuilding) table(spec topology.TableSpec) topology.TableSpec {
+	spec.Held = false // nobody is at work
+	at := slices.IndexFunc(b.chosen, func(r *Recorded) bool { return r.Shard == spec.Shard })
+	if spec.Kind != topology.Single || at < 0 {
+		return spec
+	}
+	concerns := func(m KnownMove) bool { return slices.Contains(m.Whole, spec.Name) }
+	for _, r := range b.chosen {
+		if r.Shard != spec.Shard && hasArrived(b.chosen[at], r, concerns) {
+			b.warning(r.Shard, "switch_under_way", fmt.Sprintf("table %s was about to change its owner: it is on shard %s", spec.Name, r.Shard), "The move is ended, and its copy removed.")
+			spec.Shard = r.Shard
+			return spec
+		}
+	}
+	return spec
 }
 
 // copiesBeside returns the copies on shards other than the owner's, in the order of the shards' numbers.
@@ -318,8 +373,12 @@ func copiesBeside(owner *claim, claims []claim) []topology.CopySpec {
 			continue
 		}
 		state := topology.CopyState(c.state)
-		if c.state == Owned {
+		switch c.state {
+		case Owned:
 			state = topology.Leaving
+		case Opening: // it did not get it
+			state = topology.Incoming
+		case Incoming, Leaving:
 		}
 		copies = append(copies, numbered{c.record.Number, topology.CopySpec{Shard: c.record.Shard, State: state}})
 	}
@@ -345,14 +404,14 @@ func (b *rebuilding) pins(keyspace string, pins map[string][]pinClaim) []topolog
 			claims[i] = p.claim
 		}
 		what := func() string { return fmt.Sprintf("keyspace %q, pinned key %s", keyspace, group[0].key) }
-		owner, copies := b.settle(claims, what)
+		owner, copies := b.settle(keyspace, claims, what)
 		if owner == nil {
 			b.orphan(group[0], what())
 			continue
 		}
 		// The newest record comes first.
 		b.prove(owner, claims[0].record.MapVersion == b.newest().MapVersion, what)
-		specs = append(specs, topology.PinSpec{Key: group[0].key, Shard: owner.record.Shard, Copies: copies, Held: owner.held})
+		specs = append(specs, topology.PinSpec{Key: group[0].key, Shard: owner.record.Shard, Copies: copies})
 	}
 	return specs
 }

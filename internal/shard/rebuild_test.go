@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -30,7 +31,7 @@ func expectSameMap(t testing.TB, got, want *topology.Map) {
 	}
 }
 
-// rich gives the cluster keyspaces of every strategy, pins, copies, held ranges, tables, and numbers that are gone.
+// rich gives the cluster keyspaces of every strategy, pins, copies, tables, and numbers that are gone.
 func rich(t testing.TB, c *cluster) {
 	t.Helper()
 	copyOn := func(shard string, state topology.CopyState) []topology.CopySpec {
@@ -39,10 +40,10 @@ func rich(t testing.TB, c *cluster) {
 	byRange := topology.NewKeyspaceSpec("events", topology.ByRange, 0, "timestamptz", "text")
 	byRange.Ranges = []topology.RangeSpec{
 		{Shard: "s2"}, {From: topology.Point{"2020-01-01 00:00:00+00"}, Shard: "s1", Copies: copyOn("s3", topology.Incoming)},
-		{From: topology.Point{"2021-01-01 00:00:00+00", "m"}, Shard: "s1", Held: true, Copies: copyOn("s2", topology.Incoming)},
+		{From: topology.Point{"2021-01-01 00:00:00+00", "m"}, Shard: "s1", Copies: copyOn("s2", topology.Incoming)},
 		{From: topology.Point{"infinity"}, Shard: "s3"},
 	}
-	byRange.Pins = []topology.PinSpec{{Key: topology.Point{"2020-02-02 00:00:00+00", `odd "key" é`}, Shard: "s3", Held: true, Copies: []topology.CopySpec{{Shard: "s1", State: topology.Leaving}, {Shard: "s2", State: topology.Incoming}}}}
+	byRange.Pins = []topology.PinSpec{{Key: topology.Point{"2020-02-02 00:00:00+00", `odd "key" é`}, Shard: "s3", Copies: []topology.CopySpec{{Shard: "s1", State: topology.Leaving}, {Shard: "s2", State: topology.Incoming}}}}
 	bySchema := topology.NewKeyspaceSpec("tenants", topology.BySchema, 77)
 	bySchema.Ranges = []topology.RangeSpec{{Shard: "s1"}, {From: hashAt("8"), Shard: "s2"}}
 	for i := range 20 {
@@ -515,5 +516,58 @@ func TestAGapNamesItsStretch(t *testing.T) {
 	}
 	if _, _, err := Rebuild(nil); !errors.Is(err, ErrNotWhole) {
 		t.Errorf("from nothing: %v", err)
+	}
+}
+
+// TestASwitchIsUnderWay when everything else is lost: what the shards have noted says who has the rows, or the table.
+func TestASwitchIsUnderWay(t *testing.T) {
+	half := []topology.RangeSpec{{Shard: "s1"}, {From: hashAt("8"), Shard: "s1", Held: true, Copies: []topology.CopySpec{{Shard: "s2", State: topology.Opening}}}}
+	for name, test := range map[string]struct {
+		arrived, takenBack, rolledBack bool
+		owner                          string
+	}{
+		"closed":              {owner: "s1"},
+		"all there":           {arrived: true, owner: "s2"},
+		"taken back":          {arrived: true, takenBack: true, owner: "s1"},
+		"there and back":      {arrived: true, rolledBack: true, owner: "s1"},
+		"taken back and away": {takenBack: true, owner: "s1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			c.change(t, topology.CreateKeyspace(wholeOn("s1")), topology.SetTable(topology.TableSpec{Name: "alone", Kind: topology.Single, Shard: "s1", Held: true}))
+			c.change(t, topology.ReplaceRanges("users", half, topology.Assignment{}))
+			c.record(t)
+			for _, conn := range c.conns {
+				for id, description := range map[string]string{"rows": `{"keyspace": "users", "target": "s2"}`, "tables": `{"whole": ["public.alone"], "target": "s2"}`} {
+					if err := NoteMove(t.Context(), conn, id, []byte(description)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			leave := func(is bool, conn *pgx.Conn, mark string) {
+				for _, id := range []string{"rows", "tables"} {
+					if !is {
+						continue
+					}
+					if err := LeaveMark(t.Context(), conn, id, mark); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			leave(test.arrived, c.conns[1], ArrivedFrom("s1")+"0/1")
+			leave(test.takenBack, c.conns[0], takenBack)
+			leave(test.rolledBack, c.conns[0], ArrivedFrom("s2")+"0/2")
+			rebuilt, found, err := Rebuild(c.read(t))
+			if err != nil {
+				t.Fatal(found, err)
+			}
+			last := rebuilt.Keyspace("users").Spec().Ranges[1]
+			if last.Shard != test.owner || last.Held || len(last.Copies) != 1 || last.Copies[0].State == topology.Opening {
+				t.Errorf("the rows: %+v, %v", last, found)
+			}
+			if alone := rebuilt.Table("public", "alone"); alone.Shard().Name() != test.owner || alone.IsHeld() {
+				t.Errorf("the table: %+v, %v", alone.Spec(), found)
+			}
+		})
 	}
 }

@@ -19,22 +19,30 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// RecordAfter is [Plan.Record] for a shard that has surely recorded another plan's map before, and from which not much has changed since: what has is written in one round trip, without a look at what is there.
-// If the shard has recorded any other map, or more has changed than can be written so, it records as usual.
-func (p *Plan) RecordAfter(ctx context.Context, conn *pgx.Conn, name string, before *Plan) error {
+// FenceAndRecord is [RaiseMinimum] and [Plan.Record] in one transaction and in one round trip, for which others wait. The shard has surely recorded another plan's map before, from which not much has changed since: what has is written without
+// a look at what is there. If the shard has recorded any other map, or more has changed than can be written so, the one comes after the other.
+func (p *Plan) FenceAndRecord(ctx context.Context, conn *pgx.Conn, name string, before *Plan, minimum uint64, settled []string) error {
 	script, err := p.after(name, before)
 	if err != nil {
 		return err
 	}
 	if script != "" {
-		_, err := conn.PgConn().Exec(ctx, script).ReadAll()
-		var refused *pgconn.PgError
-		if err == nil || !errors.As(err, &refused) || refused.Code != pgerr.ObjectNotInPrerequisite {
+		_, err := fence(ctx, conn, minimum, settled, script)
+		if !isUnexpected(err) {
 			return err
 		}
 	}
+	if _, err := RaiseMinimum(ctx, conn, minimum, settled); err != nil {
+		return err
+	}
 	_, err = p.Record(ctx, conn, name)
 	return err
+}
+
+// isUnexpected says that a shard has recorded another map than was thought.
+func isUnexpected(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == pgerr.ObjectNotInPrerequisite
 }
 
 // after is what brings a shard from the one record to the other, as one text; empty if that cannot be written so.
@@ -239,15 +247,21 @@ func jsonSQL(p topology.Point) string {
 // RaiseMinimum has a shard refuse routers with an older map, and ends the backends of those that are not among those that have settled on it; all in one transaction, under the lock that hello needs. It returns
 // when they are gone.
 func RaiseMinimum(ctx context.Context, conn *pgx.Conn, version uint64, settled []string) (ended int, err error) {
+	return fence(ctx, conn, version, settled, "")
+}
+
+// fence ends backends, and does more in the same transaction. It is one text, and so one round trip.
+func fence(ctx context.Context, conn *pgx.Conn, version uint64, settled []string, more string) (ended int, err error) {
 	routers := make([]string, len(settled))
 	for i, id := range settled {
 		routers[i] = sqltext.QuoteLiteral(id)
 	}
-	script := fmt.Sprintf(`BEGIN; LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE;
+	script := fmt.Sprintf(`LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE;
 		UPDATE cleave.identity SET minimum_version = %d WHERE minimum_version < %[1]d;
 		DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start);
-		SELECT pid FROM cleave.backends WHERE CASE WHEN router <> ALL (ARRAY[%s]::text[]) THEN pg_terminate_backend(pid) ELSE false END; COMMIT`, version, list(routers))
-	results, err := conn.PgConn().Exec(ctx, script).ReadAll()
+		SELECT pid FROM cleave.backends WHERE CASE WHEN router <> ALL (ARRAY[%s]::text[]) THEN pg_terminate_backend(pid) ELSE false END;
+		`, version, list(routers))
+	results, err := conn.PgConn().Exec(ctx, script+more).ReadAll()
 	if err != nil {
 		return 0, fmt.Errorf("end the backends of routers with an older map: %w", err)
 	}

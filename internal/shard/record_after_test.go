@@ -10,8 +10,8 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// TestRecordAfter writes what has changed since the last record, and comes to the same as a whole record; also if the shard has recorded something else.
-func TestRecordAfter(t *testing.T) {
+// TestFenceAndRecord writes what has changed since the last record, and comes to the same as a whole record; also if the shard has recorded something else.
+func TestFenceAndRecord(t *testing.T) {
 	c := newCluster(t, 2)
 	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
 	c.everywhere(t, "CREATE TABLE users (id bigint PRIMARY KEY, name text)")
@@ -27,7 +27,7 @@ func TestRecordAfter(t *testing.T) {
 		if script, err := now.after(shardName(i), before); err != nil || script == "" {
 			t.Errorf("there is nothing to write at once: %v", err)
 		}
-		if err := now.RecordAfter(t.Context(), conn, shardName(i), before); err != nil {
+		if err := now.FenceAndRecord(t.Context(), conn, shardName(i), before, 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		if mended, err := now.Mend(t.Context(), conn, shardName(i)); err != nil || mended > 0 {
@@ -46,7 +46,7 @@ func TestRecordAfter(t *testing.T) {
 	}
 	c.change(t, movingHalf(topology.RangeSpec{Shard: "s2", Copies: copyOn("s1", topology.Leaving)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s2", Copies: copyOn("s1", topology.Leaving)}))
 	later := Prepare(c.m)
-	if err := later.RecordAfter(t.Context(), c.conns[0], "s1", before); err != nil { // it has recorded a later map than that
+	if err := later.FenceAndRecord(t.Context(), c.conns[0], "s1", before, 1, nil); err != nil { // it has recorded a later map than that
 		t.Fatal(err)
 	}
 	if findings := later.Verify("s1", c.read(t)[0]); len(findings) > 0 {

@@ -166,7 +166,7 @@ func TestTheListOfStepsOfAnotherIsNotOurs(t *testing.T) {
 
 // TestTablesOfARoleNamedCleaveAreNotAmongOurs logs in as a client does, whose search_path nobody pins.
 func TestTablesOfARoleNamedCleaveAreNotAmongOurs(t *testing.T) {
-	server := pgtest.Start(t)
+	server := pgtest.StartWhole(t)
 	admin := connect(t, specOf("s1", server))
 	execute(t, admin, "CREATE ROLE cleave LOGIN REPLICATION")
 	for database, test := range map[string]struct{ set, want string }{

@@ -2,8 +2,10 @@ package shard
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -118,8 +120,11 @@ func isThere(ctx context.Context, on querier, name topology.TableName) (there bo
 	return there, err
 }
 
-// DropWhole drops tables that are there.
-func DropWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) error {
+// DropWhole drops tables of a move that are there, and what is noted of them: that they are all there is.
+func DropWhole(ctx context.Context, tx pgx.Tx, move string, tables []topology.TableName) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, arrivedMark); err != nil {
+		return fmt.Errorf("forget what has arrived: %w", err)
+	}
 	var there []string
 	for _, table := range tables {
 		is, err := isThere(ctx, tx, table)
@@ -143,9 +148,22 @@ func DropWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) erro
 	return nil
 }
 
-// dependentsQuery lists what else depends on a table: views, and foreign keys of others.
+// dependentsQuery lists what else depends on a table: views, and whatever else uses the table, the type of its rows or one of its sequences and is neither a part of it nor of another one that moves. Foreign keys of others are found elsewhere.
 const dependentsQuery = `
-	SELECT DISTINCT 'view ' || c.oid::regclass FROM pg_depend d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid JOIN pg_class c ON c.oid = r.ev_class
+	WITH used AS (
+		SELECT 'pg_class'::regclass AS class, c.oid FROM pg_class c WHERE c.oid = $1::text::regclass
+		UNION SELECT 'pg_type'::regclass, y.oid FROM pg_class c JOIN pg_type t ON t.oid = c.reltype JOIN pg_type y ON y.oid IN (t.oid, t.typarray) WHERE c.oid = $1::text::regclass
+		UNION SELECT 'pg_class'::regclass, d.objid FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S'
+			WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = $1::text::regclass AND d.deptype IN ('a', 'i')
+	), moving AS (SELECT name::regclass::oid AS oid FROM unnest($2::text[]) AS name)
+	SELECT pg_describe_object(d.classid, d.objid, d.objsubid) || ' uses'
+	FROM pg_depend d JOIN used ON d.refclassid = used.class AND d.refobjid = used.oid
+	WHERE d.deptype = 'n' AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass, 'pg_attrdef'::regclass, 'pg_policy'::regclass, 'pg_type'::regclass)
+		AND NOT (d.classid = 'pg_class'::regclass AND (d.objid IN (TABLE moving) OR d.objid IN (SELECT indexrelid FROM pg_index WHERE indrelid IN (TABLE moving)) OR d.objid IN (SELECT oid FROM used WHERE class = 'pg_class'::regclass)))
+		AND NOT (d.classid = 'pg_attrdef'::regclass AND d.objid IN (SELECT oid FROM pg_attrdef WHERE adrelid IN (TABLE moving)))
+		AND NOT (d.classid = 'pg_policy'::regclass AND d.objid IN (SELECT oid FROM pg_policy WHERE polrelid IN (TABLE moving)))
+		AND NOT (d.classid = 'pg_type'::regclass AND d.objid IN (SELECT oid FROM used WHERE class = 'pg_type'::regclass))
+	UNION SELECT DISTINCT 'view ' || c.oid::regclass || ' reads' FROM pg_depend d JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid JOIN pg_class c ON c.oid = r.ev_class
 	WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1::text::regclass AND c.oid <> d.refobjid
 	ORDER BY 1`
 
@@ -218,11 +236,29 @@ func (d *Definition) opaqueFunctions(ctx context.Context, on querier) ([]string,
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
+// changesRows finds foreign keys that change rows.
+var changesRows = regexp.MustCompile(` ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT)`)
+
+func textsOf(tables map[topology.TableName]bool) []string {
+	texts := make([]string, 0, len(tables))
+	for table := range tables {
+		texts = append(texts, table.String())
+	}
+	return texts
+}
+
 // strangersTo says what ties a table to others that do not move with it.
 func (d *Definition) strangersTo(ctx context.Context, on querier, isEverywhere func(topology.TableName) bool, moves map[topology.TableName]bool) (problems []string, err error) {
 	for _, c := range d.Constraints {
 		if target := (topology.TableName{Schema: c.TargetSchema, Name: c.TargetTable}); c.Kind == "f" && !isEverywhere(target) {
 			problems = append(problems, fmt.Sprintf("foreign key %q of table %s refers to table %s, which has to move with it", c.Name, d.Table, target))
+		} else if c.Kind == "f" && !moves[target] && changesRows.MatchString(c.Definition) {
+			problems = append(problems, fmt.Sprintf("foreign key %q of table %s changes rows when a row of table %s does, and nobody may change the copy: make it anew without ON DELETE and ON UPDATE", c.Name, d.Table, target))
+		}
+	}
+	for _, s := range d.Sequences {
+		if s.Cycle {
+			problems = append(problems, fmt.Sprintf("sequence %s of table %s begins again at its end, so that it cannot be kept from giving numbers on the shard that the table leaves: ALTER SEQUENCE %s NO CYCLE", s.Name, d.Table, s.Name))
 		}
 	}
 	for _, r := range d.facts.Referenced {
@@ -230,13 +266,13 @@ func (d *Definition) strangersTo(ctx context.Context, on querier, isEverywhere f
 			problems = append(problems, fmt.Sprintf("foreign key %q of table %s refers to table %s, and has to move with it", r.Constraint, r.table(), d.Table))
 		}
 	}
-	rows, err := on.Query(ctx, dependentsQuery, d.Table.String())
+	rows, err := on.Query(ctx, dependentsQuery, d.Table.String(), textsOf(moves))
 	if err != nil {
 		return nil, fmt.Errorf("see what depends on table %s: %w", d.Table, err)
 	}
 	dependents, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	for _, dependent := range dependents {
-		problems = append(problems, fmt.Sprintf("%s reads table %s: drop it, and make it anew where the table will be", dependent, d.Table))
+		problems = append(problems, fmt.Sprintf("%s table %s: drop it, and make it anew where the table will be", dependent, d.Table))
 	}
 	return problems, err
 }
@@ -255,32 +291,112 @@ func SequencesOf(ctx context.Context, on querier, tables []topology.TableName) (
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// CarryNumbers lets sequences on one shard stand where those of the other stand, in two statements: others wait for it.
-func CarryNumbers(ctx context.Context, from, to *pgx.Conn, sequences []string) error {
+// CarryBounds lets the sequences of tables on one shard count from where to where those of the other do.
+func CarryBounds(ctx context.Context, from querier, to executor, tables []topology.TableName) error {
+	sequences, err := SequencesOf(ctx, from, tables)
+	if err != nil || len(sequences) == 0 {
+		return err
+	}
+	rows, err := from.Query(ctx, "SELECT n, s.seqmin, s.seqmax, s.seqstart FROM unnest($1::text[]) AS n JOIN pg_sequence s ON s.seqrelid = n::regclass", sequences)
+	if err != nil {
+		return fmt.Errorf("read the bounds of sequences: %w", err)
+	}
+	type bounds struct {
+		Name                   string
+		Least, Greatest, Start int64
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[bounds])
+	if err != nil {
+		return fmt.Errorf("read the bounds of sequences: %w", err)
+	}
+	for _, b := range found {
+		if err := setBounds(ctx, to, b.Name, b.Least, b.Greatest, b.Start, b.Start); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// numbersMark begins the mark that says where sequences stood that give no numbers any more.
+const numbersMark = "numbers "
+
+// standing is where a sequence stands, and how it counts.
+type standing struct {
+	Name              string
+	Last, Step, Limit int64
+	Called            bool
+}
+
+// skipped is how many numbers a sequence leaves out when its table moves, as one does when its server crashes: some may be drawn between the looking and the stopping.
+const skipped = 32
+
+// CarryNumbers lets sequences on one shard go on behind where those of the other stand, which give no numbers any more; where those stood is noted there first. Others wait for it.
+func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequences []string) error {
 	if len(sequences) == 0 {
 		return nil
 	}
-	reads := make([]string, len(sequences))
-	for i, name := range sequences {
-		reads[i] = fmt.Sprintf("SELECT %d, last_value, is_called FROM %s", i, name)
-	}
-	rows, err := from.Query(ctx, strings.Join(reads, " UNION ALL "))
+	stood, err := readStanding(ctx, from, sequences)
 	if err != nil {
-		return fmt.Errorf("read sequences: %w", err)
+		return err
 	}
-	var sets []string
-	var at int
-	var last int64
-	var called bool
-	_, err = pgx.ForEachRow(rows, []any{&at, &last, &called}, func() error {
-		sets = append(sets, fmt.Sprintf("setval(%s, %d, %t)", sqltext.QuoteLiteral(sequences[at]), last, called))
-		return nil
-	})
-	if err == nil {
-		_, err = to.Exec(ctx, "SELECT "+list(sets))
-	}
+	note, err := json.Marshal(stood)
 	if err != nil {
+		return err
+	}
+	var stops, goes []string
+	for _, s := range stood {
+		name := sqltext.QuoteLiteral(s.Name)
+		stops = append(stops, fmt.Sprintf("setval(%s, %d)", name, s.Limit))
+		goes = append(goes, fmt.Sprintf("setval(%s, %d)", name, s.Last+s.Step*min(skipped, (s.Limit-s.Last)/s.Step)))
+	}
+	if err := LeaveMark(ctx, from, move, numbersMark+string(note)); err != nil {
+		return err
+	}
+	if _, err := from.Exec(ctx, "SELECT "+list(stops)); err != nil {
+		return fmt.Errorf("keep sequences from giving numbers: %w", err)
+	}
+	if _, err := to.Exec(ctx, "SELECT "+list(goes)); err != nil {
 		return fmt.Errorf("carry numbers of sequences: %w", err)
 	}
 	return nil
+}
+
+func readStanding(ctx context.Context, from *pgx.Conn, sequences []string) (stood []standing, err error) {
+	reads := make([]string, len(sequences))
+	for i, name := range sequences {
+		reads[i] = fmt.Sprintf("SELECT %s, v.last_value, s.seqincrement, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END, v.is_called FROM %s AS v, pg_sequence s WHERE s.seqrelid = %[1]s::regclass", sqltext.QuoteLiteral(name), name)
+	}
+	rows, err := from.Query(ctx, strings.Join(reads, " UNION ALL "))
+	if err == nil {
+		stood, err = pgx.CollectRows(rows, pgx.RowToStructByPos[standing])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read sequences: %w", err)
+	}
+	return stood, nil
+}
+
+// ResumeNumbers lets sequences go on where they stood when [CarryNumbers] stopped them, if it did.
+func ResumeNumbers(ctx context.Context, tx pgx.Tx, move string) error {
+	rows, err := tx.Query(ctx, "SELECT substr(mark, length($2) + 1) FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) ORDER BY made LIMIT 1", move, numbersMark)
+	if err != nil {
+		return fmt.Errorf("see where sequences stood: %w", err)
+	}
+	notes, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(notes) == 0 {
+		return err
+	}
+	var stood []standing
+	if err := json.Unmarshal([]byte(notes[0]), &stood); err != nil {
+		return fmt.Errorf("see where sequences stood: %w", err)
+	}
+	var goes []string
+	for _, s := range stood {
+		goes = append(goes, fmt.Sprintf("(SELECT setval(%s, %d, %t) FROM %s WHERE last_value = %d)", sqltext.QuoteLiteral(s.Name), s.Last, s.Called, s.Name, s.Limit)) // if it was stopped
+	}
+	if _, err := tx.Exec(ctx, "SELECT "+list(goes)); err != nil {
+		return fmt.Errorf("let sequences give numbers again: %w", err)
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, numbersMark)
+	return err
 }

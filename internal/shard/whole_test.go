@@ -86,6 +86,6 @@ func TestWholeTablesAreOpenedAndClosed(t *testing.T) {
 	within(func(tx pgx.Tx) error { return UnwatchWhole(t.Context(), tx, tables) })
 	execute(t, client, "TRUNCATE ledger")
 	within(func(tx pgx.Tx) error {
-		return DropWhole(t.Context(), tx, append(tables, topology.TableName{Schema: "public", Name: "gone"}))
+		return DropWhole(t.Context(), tx, "none", append(tables, topology.TableName{Schema: "public", Name: "gone"}))
 	})
 }

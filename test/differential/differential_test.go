@@ -76,7 +76,7 @@ func plainServers(t *testing.T, count int) []string {
 	t.Helper()
 	configs := make([]localpg.Config, count)
 	for i := range configs {
-		configs[i].Superuser = role
+		configs[i].Superuser, configs[i].Whole = role, true
 	}
 	var dsns []string
 	for _, server := range pgtest.StartWith(t, configs...) {

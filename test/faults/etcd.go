@@ -20,7 +20,7 @@ import (
 type Etcd struct {
 	process
 
-	address string
+	address, dir string
 }
 
 // etcdVariable makes an etcd of a test's binary, in [Main]: its value is the configuration.
@@ -30,7 +30,8 @@ const etcdVariable = "CLEAVE_FAULTS_ETCD"
 func newEtcd(t testing.TB, folder string) *Etcd {
 	t.Helper()
 	port := cluster.FreePort(t)
-	config, err := json.Marshal(store.EmbeddedConfig{Dir: t.TempDir(), ClientPort: port, Fast: true})
+	dir := t.TempDir()
+	config, err := json.Marshal(store.EmbeddedConfig{Dir: dir, ClientPort: port, Fast: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func newEtcd(t testing.TB, folder string) *Etcd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &Etcd{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port))}
+	e := &Etcd{address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), dir: dir}
 	e.what, e.log = "etcd", filepath.Join(folder, "etcd.log")
 	e.command = func() *exec.Cmd {
 		command := exec.Command(binary)
@@ -61,6 +62,16 @@ func runEtcd(text string) int {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	return 1
+}
+
+// Lose kills it and deletes all that it had.
+func (e *Etcd) Lose() error {
+	e.Kill()
+	entries, err := os.ReadDir(e.dir)
+	for _, entry := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(e.dir, entry.Name())))
+	}
+	return err
 }
 
 // Await starts it, or lets it go on if it was stopped, and returns when it answers.

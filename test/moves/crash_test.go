@@ -31,7 +31,7 @@ var crashPoints = []struct {
 	{"M14 before", "move.switching", "", "", "done", false},
 	{"M14", "move.switch.hold", "", "", "done", true},
 	{"M15", "move.switch.settle", "", "", "done", false},
-	{"M15 fenced", "move.switch.fence", "", "", "done", false},
+	{"M15 on one of both", "move.switch.closed", "", "", "done", false},
 	{"M16", "move.switch.close", "", "", "done", true},
 	{"M17", "move.switch.writers", "", "", "done", false},
 	{"M18", "move.switch.pass", "", "", "done", true},

@@ -1,7 +1,6 @@
 package moves_test
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -28,7 +27,7 @@ func TestServersDie(t *testing.T) {
 		dies   int  // 0: the source, 1: the target
 		always bool // also where there is not much time
 	}{
-		{"move.copying", 0, false}, {"move.copying", 1, true}, {"move.catching-up", 0, true}, {"move.catching-up", 1, false}, {"move.verifying", 0, false}, {"move.verifying", 1, false}, {"move.switch.hold", 0, false}, {"move.switch.fence", 1, false},
+		{"move.copying", 0, false}, {"move.copying", 1, true}, {"move.catching-up", 0, true}, {"move.catching-up", 1, false}, {"move.verifying", 0, false}, {"move.verifying", 1, false}, {"move.switch.hold", 0, false}, {"move.switch.closed", 1, false},
 		{"move.switch.close", 0, true}, {"move.switch.close", 1, false}, {"move.switch.open", 1, true}, {"move.cleaning", 0, false},
 	} {
 		if !c.always && !everything() {
@@ -36,26 +35,7 @@ func TestServersDie(t *testing.T) {
 		}
 		name := c.point + [2]string{" source", " target"}[c.dies]
 		ok := t.Run(name, func(t *testing.T) {
-			leader, err := s.Leader(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Hold, Process: leader.PID()}); err != nil {
-				t.Fatal(err)
-			}
-			id := s.start(t, api.StartMove{From: s.Shards[shards[0]].Name, To: s.Shards[shards[1]].Name})
-			s.reached(t, c.point)
-			if err := s.Shards[shards[c.dies]].Crash(false); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(300 * time.Millisecond)
-			if err := orders.Release(s.Orders, c.point); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(700 * time.Millisecond)
-			if err := s.Shards[shards[c.dies]].Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			id := s.crashAt(t, c.point, shards[c.dies], api.StartMove{From: s.Shards[shards[0]].Name, To: s.Shards[shards[1]].Name})
 			s.await(t, id, 2*time.Minute, "done")
 			if problems := s.load.Problems(); len(problems) > 0 {
 				t.Fatal(strings.Join(problems, "\n"))
@@ -68,6 +48,57 @@ func TestServersDie(t *testing.T) {
 		}
 	}
 	s.finish(t)
+}
+
+// crashAt starts a move, and kills a shard's server while the leader is at a point; it comes back a second later.
+func (s *stage) crashAt(t *testing.T, point string, shard int, request api.StartMove) (id string) {
+	t.Helper()
+	id = s.heldAt(t, point, request)
+	if err := s.Shards[shard].Crash(false); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	s.release(t, point)
+	time.Sleep(700 * time.Millisecond)
+	if err := s.Shards[shard].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// TestServersDieWithWholeTables, as they do with rows: line W11.
+func TestServersDieWithWholeTables(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	l := newLedger(t, s)
+	l.faulty = true
+	l.start(t.Context(), 3)
+	defer l.stop()
+	shards := [2]int{0, 1}
+	for _, c := range []struct {
+		point  string
+		dies   int  // 0: the source, 1: the target
+		always bool // also where there is not much time
+	}{
+		{"move.copy.rows", 0, false}, {"move.copy.rows", 1, false}, {"move.catching-up", 0, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 0, false}, {"move.switch.close", 0, true}, {"move.switch.close", 1, false},
+		{"move.switch.pass", 1, true}, {"move.switch.open", 1, false}, {"move.cleaning", 0, false},
+	} {
+		if !c.always && !everything() {
+			continue
+		}
+		ok := t.Run(c.point+[2]string{" source", " target"}[c.dies], func(t *testing.T) {
+			id := s.crashAt(t, c.point, shards[c.dies], api.StartMove{To: s.Shards[shards[1]].Name, Tables: ledgerTables})
+			s.await(t, id, 2*time.Minute, "done")
+			l.isOn(t, s.Shards[shards[1]].Name)
+			s.clean(t)
+			shards[0], shards[1] = shards[1], shards[0]
+		})
+		if !ok {
+			break
+		}
+	}
+	l.stop()
+	l.check(t, s.Shards[shards[0]].Name)
 }
 
 // reached waits until somebody has come to a point.
@@ -83,37 +114,30 @@ func (s *stage) reached(t *testing.T, point string) {
 	}
 }
 
-// TestAStoppedRouterSeesNothingOld: a router that does nothing while the owner changes, and wakes up later, neither reads nor writes where the rows were: line M30.
+// TestAStoppedRouterSeesNothingOld: a router that does nothing while the owner changes, and wakes up later, neither reads nor writes where the rows, or a whole table, were: line M30.
 func TestAStoppedRouterSeesNothingOld(t *testing.T) {
 	s := newStage(t, faults.Config{Routers: 3}, 0)
+	conn := s.client(t)
+	execute(t, conn, "CREATE TABLE alone (id bigint PRIMARY KEY, n bigint)")
+	execute(t, conn, "INSERT INTO alone VALUES (1, 0)")
+	t.Run("rows", func(t *testing.T) {
+		s.sleepsThrough(t, "fixed", s.keyOn(t, conn, "s2"), api.StartMove{From: "s2", To: "s3"})
+	})
+	t.Run("a table", func(t *testing.T) { s.sleepsThrough(t, "alone", 1, api.StartMove{To: "s3", Tables: []string{"alone"}}) })
+}
+
+// sleepsThrough stops a router that has statements under way on a row, moves the row, and lets the router go on.
+func (s *stage) sleepsThrough(t *testing.T, table string, key int64, request api.StartMove) {
+	t.Helper()
 	ctx := t.Context()
 	leader, err := s.Leader(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	asleep, awake := s.Other(leader), leader
-	dial := func(r *faults.Router) *pgx.Conn {
-		conn, err := pgx.Connect(ctx, "postgres://postgres@"+r.Listen+"/postgres?sslmode=disable")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close(context.Background()) })
-		return conn
-	}
-	reader, writer, deleter, other := dial(asleep), dial(asleep), dial(asleep), dial(awake)
-	keys := map[string]int64{}
-	for id := int64(1); len(keys) < len(s.Shards); id++ {
-		var shard string
-		if err := other.QueryRow(ctx, "SELECT cleave.shard_of('fixed', "+itoa(id)+")").Scan(&shard); err != nil {
-			t.Fatal(err)
-		}
-		if keys[shard] == 0 {
-			keys[shard] = id
-		}
-	}
-	key := keys["s2"]
+	asleep := s.Other(leader)
+	reader, writer, deleter, other := s.dial(t, asleep), s.dial(t, asleep), s.dial(t, asleep), s.dial(t, leader)
 	for _, conn := range []*pgx.Conn{reader, writer, deleter} { // it has backends there
-		if _, err := conn.Exec(ctx, "UPDATE fixed SET n = 1 WHERE id = $1", key); err != nil {
+		if _, err := conn.Exec(ctx, "UPDATE "+table+" SET n = 1 WHERE id = $1", key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,20 +151,20 @@ func TestAStoppedRouterSeesNothingOld(t *testing.T) {
 	results := [3]chan result{make(chan result, 1), make(chan result, 1), make(chan result, 1)}
 	go func() {
 		var r result
-		r.err = reader.QueryRow(ctx, "SELECT n FROM fixed WHERE id = $1", key).Scan(&r.n)
+		r.err = reader.QueryRow(ctx, "SELECT n FROM "+table+" WHERE id = $1", key).Scan(&r.n)
 		results[0] <- r
 	}()
 	go func() {
-		tag, err := writer.Exec(ctx, "UPDATE fixed SET n = n + 100 WHERE id = $1", key)
+		tag, err := writer.Exec(ctx, "UPDATE "+table+" SET n = n + 100 WHERE id = $1", key)
 		results[1] <- result{tag: tag.String(), err: err}
 	}()
 	go func() {
-		tag, err := deleter.Exec(ctx, "DELETE FROM fixed WHERE id = $1 AND n = 1", key)
+		tag, err := deleter.Exec(ctx, "DELETE FROM "+table+" WHERE id = $1 AND n = 1", key)
 		results[2] <- result{tag: tag.String(), err: err}
 	}()
-	id := s.start(t, api.StartMove{From: "s2", To: "s3"})
+	id := s.start(t, request)
 	m := s.await(t, id, time.Minute, "done")
-	if _, err := other.Exec(ctx, "UPDATE fixed SET n = 2 WHERE id = $1", key); err != nil {
+	if _, err := other.Exec(ctx, "UPDATE "+table+" SET n = 2 WHERE id = $1", key); err != nil {
 		t.Fatal(err)
 	}
 	asleep.Continue()
@@ -163,7 +187,7 @@ func TestAStoppedRouterSeesNothingOld(t *testing.T) {
 		want = 102
 	}
 	var n int64
-	if err := other.QueryRow(ctx, "SELECT n FROM fixed WHERE id = $1", key).Scan(&n); err != nil || n != want {
+	if err := other.QueryRow(ctx, "SELECT n FROM "+table+" WHERE id = $1", key).Scan(&n); err != nil || n != want {
 		t.Errorf("the row has %d, not %d: %v", n, want, err)
 	}
 	s.clean(t)

@@ -17,12 +17,7 @@ import (
 // client connects to a router.
 func (s *stage) client(t *testing.T) *pgx.Conn {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), "postgres://postgres@"+s.Routers[0].Listen+"/postgres?sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
+	return s.dial(t, s.Routers[0])
 }
 
 func execute(t *testing.T, conn *pgx.Conn, sql string, arguments ...any) {

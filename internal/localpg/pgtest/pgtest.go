@@ -33,6 +33,12 @@ func Start(t testing.TB) *localpg.Server {
 	return StartN(t, 1)[0]
 }
 
+// StartWhole starts one on which databases can be made.
+func StartWhole(t testing.TB) *localpg.Server {
+	t.Helper()
+	return StartWith(t, localpg.Config{Whole: true})[0]
+}
+
 // StartN starts that many servers side by side.
 func StartN(t testing.TB, count int) []*localpg.Server {
 	t.Helper()
