@@ -54,8 +54,9 @@ soak-moves: ## kill the leader behind every step of a move, and both servers at 
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK_MOVES=1 go test -count=1 -timeout 2h -v ./test/moves
 
 HOW_LONG ?= 1h
-soak-sql: ## make up statements for HOW_LONG, by a random seed, and hold the answers of 7, 4, 2 and 1 shards against PostgreSQL's
+soak-sql: ## run all scripts in all ways, and make up statements for HOW_LONG, by a random seed, and hold the answers of 7, 4, 2 and 1 shards against PostgreSQL's
 	scripts/install.sh
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_ALL_SCRIPTS=1 go test -count=1 -timeout 24h -run 'TestTheRouterAgreesWithPostgreSQL|TestTwoPlainServersAgree' ./test/differential
 	CLEAVE_REQUIRE_POSTGRES=1 go test -count=1 -timeout 24h -v -run TestTheRouterAgreesOnStatementsMadeUp ./test/differential \
 	  -generate $(HOW_LONG) -shards 7,4,2,1 -seed $$RANDOM$$RANDOM
 

@@ -36,8 +36,6 @@ type switching struct {
 	deaf map[string]bool
 	// hearing are the others, but for those that are gone.
 	hearing []string
-	// minimum is the version of the map by which routers hold.
-	minimum uint64
 	// mayBeClosed: a shard may have recorded that the owner takes nothing.
 	mayBeClosed bool
 	// numbers are the sequences of whole tables.
@@ -276,7 +274,7 @@ type switchStep struct {
 // switchSteps in their order.
 var switchSteps = []switchStep{
 	{"hold", (*switching).hold},
-	{"settle", (*switching).settleAndClose},
+	{"settle", (*switching).settle},
 	{"close", (*switching).fenceAndRecord},
 	{"writers", (*switching).awaitWriters},
 	{"pass", (*switching).mark},
@@ -457,23 +455,6 @@ func (s *switching) fence(ctx context.Context) error {
 	})
 }
 
-// settleAndClose publishes meanwhile that the owner is about to take nothing any more, which changes nothing for routers: they hold. No shard records that before they have settled.
-func (s *switching) settleAndClose(ctx context.Context) error {
-	s.mayBeClosed = true
-	held := s.now
-	var closed *topology.Map
-	var published error
-	var publishing sync.WaitGroup
-	publishing.Go(func() { closed, published = s.r.publish(ctx, s.closed(), nil, s.holding()) })
-	err := s.settle(ctx)
-	publishing.Wait()
-	if err = errors.Join(err, published); err != nil {
-		return err
-	}
-	s.minimum, s.now = held.Version(), closed
-	return nil
-}
-
 func (s *switching) recordBoth(ctx context.Context, now *topology.Map) error {
 	return s.onBoth(func(conn *pgx.Conn, name string) error { return s.r.record(ctx, conn, now, name) })
 }
@@ -489,10 +470,15 @@ func (s *switching) onBoth(work func(conn *pgx.Conn, name string) error) error {
 }
 
 // fenceAndRecord ends the backends of routers that have not settled, and has the owner refuse what it is about to lose.
-func (s *switching) fenceAndRecord(ctx context.Context) error {
+func (s *switching) fenceAndRecord(ctx context.Context) (err error) {
+	s.mayBeClosed = true
+	minimum := s.now.Version()
+	if s.now, err = s.r.publish(ctx, s.closed(), nil, s.holding()); err != nil {
+		return err
+	}
 	next := shard.Prepare(s.now)
 	return s.onBoth(func(conn *pgx.Conn, name string) error {
-		err := next.FenceAndRecord(ctx, conn, name, s.recorded, s.minimum, s.settled)
+		err := next.FenceAndRecord(ctx, conn, name, s.recorded, minimum, s.settled)
 		var newer *shard.NewerError
 		if errors.As(err, &newer) { // of something else: this move alone changes what the map says of its rows
 			err = s.r.record(ctx, conn, s.now, name)

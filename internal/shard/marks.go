@@ -54,7 +54,7 @@ func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string) 
 	if err := LeaveMark(ctx, from, move, mark); err != nil {
 		return err
 	}
-	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+	for pause := 300 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
 		tag, err := to.Exec(ctx, "INSERT INTO cleave.marks (move, mark) SELECT $1, $3 || pg_current_wal_insert_lsn() FROM cleave.marks WHERE move = $1 AND mark = $2 ON CONFLICT DO NOTHING", move, mark, note)
 		if err != nil || tag.RowsAffected() > 0 {
 			return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -140,11 +141,7 @@ func (l *Leadership) UpdateMap(ctx context.Context, change func(*topology.Map) (
 func (s *Store) update(ctx context.Context, must func(context.Context) ([]clientv3.Cmp, error), change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
 	pause := time.Millisecond
 	for range updateLimit {
-		conditions, err := must(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("update map: %w", err)
-		}
-		next, err := s.updateOnce(ctx, conditions, change)
+		next, err := s.updateOnce(ctx, must, change)
 		var moved *movedError
 		if !errors.As(err, &moved) {
 			return next, err
@@ -157,8 +154,17 @@ func (s *Store) update(ctx context.Context, must func(context.Context) ([]client
 	return nil, fmt.Errorf("update map: gave up after %d tries: %w", updateLimit, ErrConflict)
 }
 
-func (s *Store) updateOnce(ctx context.Context, must []clientv3.Cmp, change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
+func (s *Store) updateOnce(ctx context.Context, must func(context.Context) ([]clientv3.Cmp, error), change func(*topology.Map) (*topology.Map, error)) (*topology.Map, error) {
+	// Both are looked at together: statements may be held meanwhile, and whether they hold is asked once more by the write.
+	var conditions []clientv3.Cmp
+	var missing error
+	var looking sync.WaitGroup
+	looking.Go(func() { conditions, missing = must(ctx) })
 	current, err := s.readMap(ctx)
+	looking.Wait()
+	if missing != nil {
+		err = missing
+	}
 	if err != nil {
 		return nil, fmt.Errorf("update map: %w", err)
 	}
@@ -172,7 +178,7 @@ func (s *Store) updateOnce(ctx context.Context, must []clientv3.Cmp, change func
 	if err := checkSuccessor(current.shardMap, next); err != nil {
 		return nil, fmt.Errorf("update map: %w", err)
 	}
-	if err := s.publish(ctx, current.head, next, must...); err != nil {
+	if err := s.publish(ctx, current.head, next, conditions...); err != nil {
 		return nil, fmt.Errorf("update map: %w", err)
 	}
 	return next, nil

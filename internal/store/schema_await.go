@@ -83,7 +83,7 @@ func (s *Store) overview(ctx context.Context) (SchemaOverview, storedSchema, err
 //
 // A router without a record is not waited for, and may still be serving: see DESIGN.md.
 func (s *Store) AwaitSchema(ctx context.Context, epoch uint64) (late []Router, err error) {
-	for {
+	for began := time.Now(); ; {
 		overview, current, err := s.overview(ctx)
 		switch {
 		case err != nil && ctx.Err() != nil && len(late) > 0:
@@ -96,7 +96,7 @@ func (s *Store) AwaitSchema(ctx context.Context, epoch uint64) (late []Router, e
 		if late = overview.late(epoch); len(late) == 0 {
 			return nil, nil
 		}
-		s.awaitRecords(ctx, late, current.asOf+1, func(r Router) bool { return r.SchemaApplied >= epoch })
+		s.awaitRecords(ctx, s.lookAgain(began), late, current.asOf+1, func(r Router) bool { return r.SchemaApplied >= epoch })
 		select {
 		case <-ctx.Done():
 			return late, nil
@@ -107,7 +107,7 @@ func (s *Store) AwaitSchema(ctx context.Context, epoch uint64) (late []Router, e
 
 // AwaitSettled waits until every router that has a record has settled on the version of the map, or a later one. It returns those that have, and those that have not when the context ends.
 func (s *Store) AwaitSettled(ctx context.Context, version uint64) (settled, late []Router, err error) {
-	for {
+	for began := time.Now(); ; {
 		overview, current, err := s.overview(ctx)
 		switch {
 		case err != nil && ctx.Err() != nil && len(settled)+len(late) > 0:
@@ -126,7 +126,7 @@ func (s *Store) AwaitSettled(ctx context.Context, version uint64) (settled, late
 		if len(late) == 0 {
 			return settled, nil, nil
 		}
-		s.awaitRecords(ctx, late, current.asOf+1, func(r Router) bool { return r.Settled >= version })
+		s.awaitRecords(ctx, s.lookAgain(began), late, current.asOf+1, func(r Router) bool { return r.Settled >= version })
 		select {
 		case <-ctx.Done():
 			return settled, late, nil
@@ -135,10 +135,19 @@ func (s *Store) AwaitSettled(ctx context.Context, version uint64) (settled, late
 	}
 }
 
+// lookAgain is when to look again at all of them. What is written between the look and the beginning of the watch etcd tells only at the next tenth of a second, for which statements may wait.
+func (s *Store) lookAgain(began time.Time) time.Duration {
+	waited := time.Since(began)
+	if waited < time.Second {
+		return max(2*time.Millisecond, waited/4)
+	}
+	return min(s.config.ProbeInterval, time.Second)
+}
+
 // awaitRecords returns when the late routers' records seem to be as they should be, or when it is time to look again at all of them
 // because the watch may have missed something. It decides nothing.
-func (s *Store) awaitRecords(ctx context.Context, late []Router, revision int64, fits func(Router) bool) {
-	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), min(s.config.ProbeInterval, time.Second))
+func (s *Store) awaitRecords(ctx context.Context, patience time.Duration, late []Router, revision int64, fits func(Router) bool) {
+	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), patience)
 	defer cancel()
 	client, err := s.connect(ctx)
 	if err != nil {

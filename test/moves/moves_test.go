@@ -18,7 +18,7 @@ import (
 // TestMain lets tests run side by side: most of the time they wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "2"); err != nil {
 		panic(err)
 	}
 	os.Exit(faults.Main(m))

@@ -324,11 +324,11 @@ var wholePoints = []struct {
 	always      bool
 }{
 	{"W1", "move.preparing", "", "", "done", false},
-	{"W2", "move.copy.rows", "", "", "done", true},
+	{"W2", "move.copy.rows", "", "", "done", false},
 	{"W3", "move.catching-up", "", "", "done", false},
 	{"W4", "move.switch.hold", "", "", "done", true},
 	{"W5", "move.switch.fence", "", "", "done", false},
-	{"W6", "move.switch.close", "", "", "done", true},
+	{"W6", "move.switch.close", "", "", "done", false},
 	{"W7", "move.switch.pass", "", "", "done", false},
 	{"W7 numbers", "move.switch.numbers", "", "", "done", false},
 	{"W8", "move.switch.open", "", "", "done", true},

@@ -363,6 +363,24 @@ func (l *lab) reportPause(pace int, samples []sample, failures int, switches []a
 	}
 	fmt.Fprintf(l.out, "pause at %d writes a second, %d switches (%d taken back): writes under way in one took %s in the middle, %s at 99 %%, the longest of a switch %s in the middle; all writes %s and %s; %d of %d failed\n",
 		pace, len(switches), backs, at(held, 0.5), at(held, 0.99), rig.Median(longest).Round(100*time.Microsecond), at(usual, 0.5), at(usual, 0.99), failures, len(samples))
+	l.reportSteps(switches)
+}
+
+// reportSteps prints how long the steps of switches took.
+func (l *lab) reportSteps(switches []api.MoveSwitch) {
+	var names []string
+	took := map[string][]float64{}
+	for _, s := range switches {
+		for _, step := range s.Steps {
+			if took[step.Name] == nil {
+				names = append(names, step.Name)
+			}
+			took[step.Name] = append(took[step.Name], step.TookMS)
+		}
+	}
+	for _, name := range names {
+		fmt.Fprintf(l.out, "  %s %.1f ms in the middle, %.1f at most\n", name, rig.Median(took[name]), slices.Max(took[name]))
+	}
 }
 
 // load compares throughput while rows are copied and caught up with to that without, with the usual throttle and with none.
