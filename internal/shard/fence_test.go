@@ -127,6 +127,9 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 		}
 		execute(t, w.conn, "COMMIT")
 	}
+	if err := AwaitWriters(t.Context(), c.conns[0], tables, []string{"r-1"}); err != nil { // so that its query is prepared, and the next one is the look itself
+		t.Fatal(err)
+	}
 	stranger := connectAsClient(t, spec)
 	execute(t, stranger, "BEGIN")
 	execute(t, stranger, "INSERT INTO public.a VALUES (1)")

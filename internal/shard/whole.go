@@ -327,6 +327,14 @@ type standing struct {
 	Called            bool
 }
 
+// left is how many numbers the sequence can still give. The difference of two may need one bit more than they have.
+func (s standing) left() uint64 {
+	if s.Step < 0 {
+		return (uint64(s.Last) - uint64(s.Limit)) / -uint64(s.Step) //nolint:gosec // it is meant to wrap
+	}
+	return (uint64(s.Limit) - uint64(s.Last)) / uint64(s.Step) //nolint:gosec // it is meant to wrap
+}
+
 // skipped is how many numbers a sequence leaves out when its table moves, as one does when its server crashes: some may be drawn between the looking and the stopping.
 const skipped = 32
 
@@ -347,7 +355,7 @@ func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequence
 	for _, s := range stood {
 		name := sqltext.QuoteLiteral(s.Name)
 		stops = append(stops, fmt.Sprintf("setval(%s, %d)", name, s.Limit))
-		goes = append(goes, fmt.Sprintf("setval(%s, %d)", name, s.Last+s.Step*min(skipped, (s.Limit-s.Last)/s.Step)))
+		goes = append(goes, fmt.Sprintf("setval(%s, %d)", name, s.Last+s.Step*int64(min(skipped, s.left()))))
 	}
 	if err := LeaveMark(ctx, from, move, numbersMark+string(note)); err != nil {
 		return err

@@ -20,6 +20,9 @@ func TestWhatKeepsWholeTablesFromMoving(t *testing.T) {
 		"CREATE TABLE kinds (kind text PRIMARY KEY)", "CREATE TABLE a (id bigserial PRIMARY KEY, kind text REFERENCES kinds)", "CREATE TABLE b (id int PRIMARY KEY, a bigint REFERENCES a, up int REFERENCES b)",
 		"CREATE TABLE seen (id int PRIMARY KEY)", "CREATE VIEW sees AS SELECT * FROM seen", "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE quiet (id int PRIMARY KEY)",
 		"ALTER TABLE quiet REPLICA IDENTITY NOTHING", "CREATE SEQUENCE free", "CREATE TABLE counts (id int PRIMARY KEY DEFAULT nextval('free'))",
+		"CREATE TABLE typed (id int PRIMARY KEY)", "CREATE TABLE has_typed (one typed)", "CREATE TABLE argued (id int PRIMARY KEY)", "CREATE FUNCTION takes(argued) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
+		"CREATE TABLE drawn (id serial PRIMARY KEY)", "CREATE TABLE draws (id int DEFAULT nextval('drawn_id_seq'))", "CREATE TABLE policed (id int PRIMARY KEY)", "CREATE TABLE polices (id int)",
+		"CREATE POLICY p ON polices USING (id IN (SELECT id FROM policed))", "CREATE TABLE cascades (id int PRIMARY KEY, kind text REFERENCES kinds ON DELETE CASCADE)", "CREATE TABLE cycles (id int GENERATED ALWAYS AS IDENTITY (CYCLE) PRIMARY KEY)",
 		"CREATE FUNCTION hidden() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'", "CREATE TABLE triggered (id int PRIMARY KEY)", "CREATE TRIGGER hides BEFORE INSERT ON triggered FOR EACH ROW EXECUTE FUNCTION hidden()",
 	} {
 		execute(t, client, sql)
@@ -28,6 +31,8 @@ func TestWhatKeepsWholeTablesFromMoving(t *testing.T) {
 	for _, one := range []struct{ tables, wants string }{
 		{"a, b", ""}, {"a", `foreign key "b_a_fkey" of table public.b`}, {"b", "has to move with it"}, {"seen", "view public.sees reads table"}, {"parted", "is partitioned"}, {"quiet", "replica identity NOTHING"},
 		{"counts", "sequence"}, {"nothing", "is not there"}, {"triggered", "runs public.hidden()"},
+		{"typed", "column one of table public.has_typed uses table public.typed"}, {"argued", "function public.takes(public.argued) uses"}, {"drawn", "default value for column id of table public.draws uses"}, {"policed", "policy p on table public.polices uses"},
+		{"cascades", "changes rows when"}, {"cycles", "begins again at its end"},
 	} {
 		var names []topology.TableName
 		for name := range strings.SplitSeq(one.tables, ", ") {
@@ -88,4 +93,43 @@ func TestWholeTablesAreOpenedAndClosed(t *testing.T) {
 	within(func(tx pgx.Tx) error {
 		return DropWhole(t.Context(), tx, "none", append(tables, topology.TableName{Schema: "public", Name: "gone"}))
 	})
+}
+
+// TestNumbersAreCarried: a sequence counts within the same bounds on the other shard, behind what was given before, and gives nothing more where it was, unless that is taken back.
+func TestNumbersAreCarried(t *testing.T) {
+	c := newCluster(t, 2)
+	tables := []topology.TableName{{Schema: "public", Name: "counted"}}
+	c.everywhere(t, "CREATE TABLE counted (up bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, down serial)")
+	owner, heir := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s2", c.servers[1]))
+	execute(t, owner, "ALTER TABLE counted ALTER up SET MINVALUE -50 SET START -50 RESTART")
+	execute(t, owner, "ALTER SEQUENCE counted_down_seq INCREMENT -1 MINVALUE -500 MAXVALUE 7 START 7 RESTART")
+	execute(t, heir, "ALTER SEQUENCE counted_down_seq INCREMENT -1 MINVALUE -1000 MAXVALUE -1 START -1 RESTART")
+	if err := CarryBounds(t.Context(), c.conns[0], c.conns[1], tables); err != nil {
+		t.Fatal(err)
+	}
+	const next = "SELECT nextval('counted_up_seq') || ' ' || nextval('counted_down_seq')"
+	if got := one[string](t, owner, next); got != "-50 7" {
+		t.Errorf("the first numbers are %s", got)
+	}
+	sequences, err := SequencesOf(t.Context(), c.conns[0], tables)
+	if err != nil || len(sequences) != 2 {
+		t.Fatal(sequences, err)
+	}
+	if err := CarryNumbers(t.Context(), c.conns[0], c.conns[1], "m", sequences); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := owner.Exec(t.Context(), next); err == nil {
+		t.Error("it gives numbers on the shard that it has left")
+	}
+	if got := one[string](t, heir, next); got != "-17 -26" {
+		t.Errorf("it goes on with %s", got)
+	}
+	for range 2 {
+		if err := pgx.BeginFunc(t.Context(), c.conns[0], func(tx pgx.Tx) error { return ResumeNumbers(t.Context(), tx, "m") }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := one[string](t, owner, next); got != "-49 6" {
+		t.Errorf("taken back, it goes on with %s", got)
+	}
 }
