@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/reshard"
@@ -231,8 +232,25 @@ func rebuiltFor(imported *topology.Map, looks []inspected) (*topology.Map, []api
 	}}
 }
 
-// replace puts m in force in place of current, with a version and numbers above all that anybody has seen.
+// replace puts m in force in place of current.
 func (c *Cluster) replace(ctx context.Context, m, current *topology.Map, looks []inspected) (*topology.Map, error) {
+	next, err := c.above(ctx, m, current, looks)
+	if err != nil {
+		return nil, err
+	}
+	return next, c.putInForce(ctx, current, next)
+}
+
+func (c *Cluster) putInForce(ctx context.Context, current, next *topology.Map) error {
+	if err := c.config.Store.Swap(ctx, current, next); err != nil { // a nil current must still be none
+		return err
+	}
+	c.applied(ctx, next.Version())
+	return nil
+}
+
+// above is m with a version and numbers above all that anybody has seen.
+func (c *Cluster) above(ctx context.Context, m, current *topology.Map, looks []inspected) (*topology.Map, error) {
 	version, number := m.Version(), m.LastShardNumber()
 	minimums := map[string]uint64{}
 	note := func(seen *topology.Map) {
@@ -271,10 +289,6 @@ func (c *Cluster) replace(ctx context.Context, m, current *topology.Map, looks [
 	if err != nil {
 		return nil, invalidUnlessTyped(err)
 	}
-	if err := c.config.Store.Swap(ctx, current, next); err != nil { // a nil current must still be none
-		return nil, err
-	}
-	c.applied(ctx, next.Version())
 	return next, nil
 }
 
@@ -301,13 +315,42 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 	if err != nil {
 		return api.RebuiltMap{}, err
 	}
-	next, err := c.replace(ctx, rebuilt, current, looks)
+	next, err := c.above(ctx, rebuilt, current, looks)
 	if err != nil {
+		return api.RebuiltMap{}, err
+	}
+	if err := c.recordFirst(ctx, next, looks); err != nil {
+		return api.RebuiltMap{}, err
+	}
+	if err := c.putInForce(ctx, current, next); err != nil {
 		return api.RebuiltMap{}, err
 	}
 	answer.MapVersion, answer.Map = next.Version(), next.Document()
 	answer.Findings = append(answer.Findings, c.adoptMoves(ctx, next, looks)...)
 	return answer, nil
+}
+
+// recordFirst has the shards that were looked at record a map before routers hear of it. Those that were in a switch may have recorded the owner that it was to give rows to, and would show the wrong ones to statements that go by the map; until then routers hold those rows.
+func (c *Cluster) recordFirst(ctx context.Context, next *topology.Map, looks []inspected) error {
+	var answered []topology.ShardSpec
+	for _, spec := range specsOf(next) {
+		if slices.ContainsFunc(looks, func(look inspected) bool { return look.err == nil && look.record.Shard == spec.Name }) {
+			answered = append(answered, spec)
+		}
+	}
+	plan := shard.Prepare(next)
+	var errs []error
+	for _, result := range each(answered, func(spec topology.ShardSpec) inspected {
+		return inspected{err: c.connectedFor(ctx, recordTimeout, spec, func(ctx context.Context, s session) error {
+			_, err := plan.Record(ctx, s, spec.Name)
+			return err
+		})}
+	}) {
+		if result.err != nil {
+			errs = append(errs, fmt.Errorf("shard %q has not recorded the map: %w", result.spec.Name, result.err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // adoptMoves has moves end that shards know of and the store does not any more.
@@ -338,15 +381,15 @@ func (c *Cluster) adoptMoves(ctx context.Context, m *topology.Map, looks []inspe
 	return findings
 }
 
-// forgetLeaders has shards forget who led moves in another life of the store: whoever leads now has a lower number.
+// forgetLeaders has shards forget who led moves in another life of the store. Whoever begins to lead meanwhile and is forgotten too notes it again.
 func (c *Cluster) forgetLeaders(ctx context.Context, m *topology.Map) error {
-	now, err := c.config.Store.Revision(ctx)
-	if err != nil {
+	leader, err := c.config.Store.Leader(ctx)
+	if err != nil && !errors.Is(err, store.ErrNoLeader) {
 		return err
 	}
 	var errs []error
 	for _, result := range each(specsOf(m), func(spec topology.ShardSpec) inspected {
-		return inspected{err: c.connectedFor(ctx, recordTimeout, spec, func(ctx context.Context, s session) error { return shard.ForgetLeaders(ctx, s, now) })}
+		return inspected{err: c.connectedFor(ctx, recordTimeout, spec, func(ctx context.Context, s session) error { return shard.ForgetLeaders(ctx, s, leader.Token) })}
 	}) {
 		errs = append(errs, result.err)
 	}

@@ -158,7 +158,7 @@ func (p *planner) resolveByPath(r *resolved) {
 // isBehind says whether another table of the name, which the home shard does not have, comes first in the search path.
 func (p *planner) isBehind(schema, name string) bool {
 	other := p.declaredByPath(name)
-	if other == nil || other.Name().Schema == schema || slices.Contains(p.Dropped, other.Name()) || p.known.Relations[RelationName{other.Name().Schema, name}] != nil {
+	if other == nil || !isAway(p.Context, other) || other.Name().Schema == schema || slices.Contains(p.Dropped, other.Name()) || p.known.Relations[RelationName{other.Name().Schema, name}] != nil {
 		return false
 	}
 	return slices.Index(p.SearchPath, other.Name().Schema) < slices.Index(p.SearchPath, schema)

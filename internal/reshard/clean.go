@@ -213,6 +213,10 @@ func (r *run) cancel(ctx context.Context) error {
 		})
 	case alike && is.held:
 		return r.letGo(ctx)
+	case alike && move.isWhole() && len(move.Published) > 0 && is.owner == move.Source: // of a switch that nobody has taken back: a store that was lost knows of none
+		if err := r.letGo(ctx); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(r.endForward(ctx), r.endBack(ctx)); err != nil {
 		return err

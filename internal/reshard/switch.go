@@ -336,9 +336,12 @@ func (s *switching) failed(ctx context.Context, step string, cause error) error 
 		if err == nil {
 			is, alike, _ := s.move.marked(now)
 			if alike && is == s.turned() {
-				return s.r.switched(ctx)
+				if err = s.r.releaseWhole(ctx, now); err == nil {
+					return s.r.switched(ctx)
+				}
+			} else {
+				err = s.takeBack(ctx)
 			}
-			err = s.takeBack(ctx)
 		}
 		if err == nil || errors.Is(err, store.ErrNotLeader) || errors.Is(err, errOtherMap) || ctx.Err() != nil {
 			break

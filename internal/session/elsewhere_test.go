@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -173,4 +174,25 @@ func TestTheHomeShardDoesNotKnow(t *testing.T) {
 		}
 	}
 	execute(t, conn, "ALTER TABLE far RENAME COLUMN a TO b")
+}
+
+// TestATableThatIsHeldByTheMapAlone, as a router sees it that was given up and has read half of what was published since: nobody asks the shard that had the table whether there is one.
+func TestATableThatIsHeldByTheMapAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE TABLE far (a int)", "CREATE TABLE near (a int)"}})
+	w.publish(must[*topology.Map](t)(w.published.Load().Next(topology.SetTable(topology.TableSpec{Name: "public.far", Kind: topology.Single, Shard: "s1", Held: true}))))
+	execute(t, w.onShard(t, 1), "DROP TABLE far")
+	conn := w.client(t)
+	for _, sql := range []string{"UPDATE far SET a = a + $1", "SELECT count(*) FROM far WHERE a = $1", "SELECT count(*) FROM nobody_knows WHERE a = $1"} {
+		for how, run := range map[string]func() error{
+			"parsed": func() error { _, err := conn.Prepare(t.Context(), "", sql); return err },
+			"run":    func() error { _, err := conn.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol, 1); return err },
+		} {
+			var refused *pgconn.PgError
+			if err := run(); !errors.As(err, &refused) || refused.Code != pgerr.CannotConnectNow {
+				t.Errorf("%s, %s: %v", sql, how, err)
+			}
+		}
+	}
+	execute(t, conn, "SELECT count(*) FROM near")
 }

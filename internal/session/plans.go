@@ -62,8 +62,14 @@ func (s *session) planFor(text []byte) (*planned, *pgerr.Error) {
 		if refused != nil {
 			return nil, refused
 		}
+		if p.namesUnknown() && s.server.see().tables != s.view.tables { // a newer map may know where it is
+			continue
+		}
 		hold, held := s.holdOn(p)
 		if !held {
+			if refused := p.refuseHeld(s.view.m); refused != nil {
+				return nil, refused
+			}
 			s.publish(p)
 			s.admit(p)
 			return p, nil

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -47,10 +48,8 @@ func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 	if s.tx.view.m.HasSharded() {
 		s.used.addKeyspaces(s.wantedKeyspaces(st))
 	}
-	if s.tx.view.m.HoldsTables() {
-		if refused := s.refuseHeld(st); refused != nil {
-			return refused
-		}
+	if refused := s.refuseHeld(st); refused != nil {
+		return refused
 	}
 	if st.Schema { // of a table that is on one shard alone
 		return s.moveInTheWay(st)
@@ -61,14 +60,41 @@ func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 // refuseHeld refuses a table that is about to be on another shard. Routers that are heard of do not come here: they know that it is held, and wait.
 func (s *session) refuseHeld(st *plan.Statement) *pgerr.Error {
 	m := s.currentMap()
-	for _, uses := range [][]plan.RelationName{st.Uses, s.whatRuns(st).Uses} {
-		for _, name := range uses {
-			if t := m.Table(name.Schema, name.Name); t != nil && t.IsHeld() {
-				return pgerr.New(pgerr.CannotConnectNow, "table %s is moving to another shard", t.Name()).WithHint("Try again.")
-			}
+	if !m.HoldsTables() {
+		return nil
+	}
+	return cmp.Or(heldIn(m, st), heldIn(m, s.whatRuns(st)))
+}
+
+// refuseHeld refuses a plan of such a table before any shard is asked about it: the one that had it may have dropped it.
+func (p *planned) refuseHeld(m *topology.Map) *pgerr.Error {
+	if m == nil || !m.HoldsTables() {
+		return nil
+	}
+	for i := range p.plan.Statements {
+		if refused := heldIn(m, &p.plan.Statements[i]); refused != nil {
+			return refused
 		}
 	}
 	return nil
+}
+
+// heldIn refuses a statement that uses a table which is held by a map, or may: a name that nobody knows may be that of one which was dropped where it was.
+func heldIn(m *topology.Map, st *plan.Statement) *pgerr.Error {
+	if st.Missing {
+		return pgerr.New(pgerr.CannotConnectNow, "a table is moving to another shard").WithDetail("The statement names one that is not where it was.").WithHint("Try again.")
+	}
+	for _, name := range st.Uses {
+		if t := m.Table(name.Schema, name.Name); t != nil && t.IsHeld() {
+			return pgerr.New(pgerr.CannotConnectNow, "table %s is moving to another shard", t.Name()).WithHint("Try again.")
+		}
+	}
+	return nil
+}
+
+// namesUnknown says whether a plan is of a name that nobody knows.
+func (p *planned) namesUnknown() bool {
+	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool { return st.Missing })
 }
 
 // takeNewer goes by a newer map than the transaction did so far, if it has used nothing that changes.
@@ -111,7 +137,7 @@ func (s *session) alikeSince(by, view *mapView) bool {
 // plannedAlike says the same of what the session is about to run, or looks at.
 func (s *session) plannedAlike(by, view *mapView) bool {
 	p := s.using.Load()
-	return by.tables == view.tables || p == nil || p != anyTables && p.declaredAlike(by.m, view.m)
+	return by.tables == view.tables || p == nil || p != anyTables && !p.namesUnknown() && p.declaredAlike(by.m, view.m)
 }
 
 // usedAlike says the same of the tables that the transaction has used before.
@@ -179,7 +205,7 @@ func (s *session) mayRunOn(backend *pool.Backend) *pgerr.Error {
 	}
 	view := s.server.see()
 	older, newest := by.m, view.m
-	if newest == nil || !s.alikeSince(by, view) || !s.plannedAlike(by, view) {
+	if newest == nil || s.waitsFor(newest) || !s.alikeSince(by, view) || !s.plannedAlike(by, view) {
 		return tablesChanged
 	}
 	for _, name := range s.used.keyspaces {
@@ -188,6 +214,12 @@ func (s *session) mayRunOn(backend *pool.Backend) *pgerr.Error {
 		}
 	}
 	return nil
+}
+
+// waitsFor says whether what the session is about to run, or looks at, is held by a map: the one behind it may say anything.
+func (s *session) waitsFor(m *topology.Map) bool {
+	p := s.using.Load()
+	return m.HoldsTables() && (p == anyTables || p != nil && p.refuseHeld(m) != nil || slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return p.refuseHeld(m) != nil }))
 }
 
 func errMoved(keyspace string) *pgerr.Error {

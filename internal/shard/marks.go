@@ -207,12 +207,12 @@ func (m *KnownMove) add(mark string) {
 	}
 }
 
-// ForgetLeaders forgets leaders of moves whose number is above one that no leader has reached yet: they led in another life of the store, which was lost.
-func ForgetLeaders(ctx context.Context, conn *pgx.Conn, above int64) error {
+// ForgetLeaders forgets who led moves, but for who leads now: whoever did in another life of the store, which was lost, may have had a higher number.
+func ForgetLeaders(ctx context.Context, conn *pgx.Conn, now int64) error {
 	if there, err := isThere(ctx, conn, topology.TableName{Schema: "cleave", Name: "marks"}); err != nil || !there {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE starts_with(mark, 'leader ') AND mark COLLATE \"C\" > $1", leadMark(above)); err != nil {
+	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE starts_with(mark, 'leader ') AND mark <> $1", leadMark(now)); err != nil {
 		return fmt.Errorf("forget leaders of moves: %w", err)
 	}
 	return nil

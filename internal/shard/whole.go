@@ -324,7 +324,6 @@ const numbersMark = "numbers "
 type standing struct {
 	Name              string
 	Last, Step, Limit int64
-	Called            bool
 }
 
 // left is how many numbers the sequence can still give. The difference of two may need one bit more than they have.
@@ -337,6 +336,9 @@ func (s standing) left() uint64 {
 
 // skipped is how many numbers a sequence leaves out when its table moves, as one does when its server crashes: some may be drawn between the looking and the stopping.
 const skipped = 32
+
+// behind is where nobody has come yet.
+func (s standing) behind() int64 { return s.Last + s.Step*int64(min(skipped, s.left())) }
 
 // CarryNumbers lets sequences on one shard go on behind where those of the other stand, which give no numbers any more; where those stood is noted there first. Others wait for it.
 func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequences []string) error {
@@ -355,7 +357,7 @@ func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequence
 	for _, s := range stood {
 		name := sqltext.QuoteLiteral(s.Name)
 		stops = append(stops, fmt.Sprintf("setval(%s, %d)", name, s.Limit))
-		goes = append(goes, fmt.Sprintf("setval(%s, %d)", name, s.Last+s.Step*int64(min(skipped, s.left()))))
+		goes = append(goes, fmt.Sprintf("setval(%s, %d)", name, s.behind()))
 	}
 	if err := LeaveMark(ctx, from, move, numbersMark+string(note)); err != nil {
 		return err
@@ -372,7 +374,7 @@ func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequence
 func readStanding(ctx context.Context, from *pgx.Conn, sequences []string) (stood []standing, err error) {
 	reads := make([]string, len(sequences))
 	for i, name := range sequences {
-		reads[i] = fmt.Sprintf("SELECT %s, v.last_value, s.seqincrement, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END, v.is_called FROM %s AS v, pg_sequence s WHERE s.seqrelid = %[1]s::regclass", sqltext.QuoteLiteral(name), name)
+		reads[i] = fmt.Sprintf("SELECT %s, v.last_value, s.seqincrement, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END FROM %s AS v, pg_sequence s WHERE s.seqrelid = %[1]s::regclass", sqltext.QuoteLiteral(name), name)
 	}
 	rows, err := from.Query(ctx, strings.Join(reads, " UNION ALL "))
 	if err == nil {
@@ -384,7 +386,7 @@ func readStanding(ctx context.Context, from *pgx.Conn, sequences []string) (stoo
 	return stood, nil
 }
 
-// ResumeNumbers lets sequences go on where they stood when [CarryNumbers] stopped them, if it did.
+// ResumeNumbers lets sequences go on when [CarryNumbers] has stopped them: behind where they stood, as it would have been on the other shard.
 func ResumeNumbers(ctx context.Context, tx pgx.Tx, move string) error {
 	rows, err := tx.Query(ctx, "SELECT substr(mark, length($2) + 1) FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) ORDER BY made LIMIT 1", move, numbersMark)
 	if err != nil {
@@ -400,7 +402,7 @@ func ResumeNumbers(ctx context.Context, tx pgx.Tx, move string) error {
 	}
 	var goes []string
 	for _, s := range stood {
-		goes = append(goes, fmt.Sprintf("(SELECT setval(%s, %d, %t) FROM %s WHERE last_value = %d)", sqltext.QuoteLiteral(s.Name), s.Last, s.Called, s.Name, s.Limit)) // if it was stopped
+		goes = append(goes, fmt.Sprintf("(SELECT setval(%s, %d) FROM %s WHERE last_value = %d)", sqltext.QuoteLiteral(s.Name), s.behind(), s.Name, s.Limit)) // if it was stopped
 	}
 	if _, err := tx.Exec(ctx, "SELECT "+list(goes)); err != nil {
 		return fmt.Errorf("let sequences give numbers again: %w", err)

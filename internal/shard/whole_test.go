@@ -129,7 +129,7 @@ func TestNumbersAreCarried(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := one[string](t, owner, next); got != "-49 6" {
+	if got := one[string](t, owner, next); got != "-17 -26" {
 		t.Errorf("taken back, it goes on with %s", got)
 	}
 }

@@ -116,12 +116,6 @@ func decodeHead(kv keyValue) (head, error) {
 	return head{revision: kv.ModRevision, attempts: attempts, data: rest, manifest: manifest}, nil
 }
 
-// Revision is how many changes there have been so far, in this life of etcd.
-func (s *Store) Revision(ctx context.Context) (int64, error) {
-	_, now, err := s.readHead(ctx)
-	return now, err
-}
-
 // readHead returns the head, and the revision as of which it was read. Without one it returns the zero head.
 func (s *Store) readHead(ctx context.Context) (head, int64, error) {
 	var response *clientv3.GetResponse

@@ -16,9 +16,8 @@ func TestEtcdIsLost(t *testing.T) {
 	s.load.Faulty = true
 	s.load.Start(t.Context())
 	defer s.load.Stop()
-	l := newLedger(t, s)
-	l.faulty = true
-	l.start(t.Context(), 2)
+	l := faultyLedger(t, s, 2)
+	l.rebuilt.Store(true)
 	defer l.stop()
 	rows, tables := [2]string{"s1", "s2"}, [2]string{"s1", "s2"}
 	for _, c := range []struct {
@@ -35,6 +34,7 @@ func TestEtcdIsLost(t *testing.T) {
 		{"rows, cleaning", "move.cleaning", false, "done", false},
 		{"tables, copying", "move.copy.rows", true, "cancelled", false},
 		{"tables, closed", "move.switch.close", true, "cancelled", false},
+		{"tables, numbers", "move.switch.numbers", true, "cancelled", false},
 		{"tables, all there", "move.switch.pass", true, "done", true},
 		{"tables, given", "move.switch.open", true, "done", false},
 	} {
