@@ -329,6 +329,9 @@ func TestSlowCancel(t *testing.T) {
 		done := cancel(a)
 		held := <-p.cancels
 		execute(t, admin, "SELECT pg_advisory_unlock(9)")
+		eventually(t, "the statement has ended", func() bool {
+			return one[int](t, admin, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_advisory_xact_lock%' AND state = 'active'") == 0
+		})
 		b.send(&pgproto3.Query{String: "SELECT pg_sleep(0.1)"})
 		eventually(t, "another client waits for the backend", func() bool { return w.pools.Stats()[0].Waiting == 1 })
 		p.arrive(t, held)
