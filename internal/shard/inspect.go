@@ -208,20 +208,19 @@ func inspectSchema(ctx context.Context, conn *pgx.Conn, r *Report) error {
 	return err
 }
 
-// inspectTimeZones computes a digest on the server: the rules of all zones as offsets, in seconds, at instants that are
-// dense where laws change often. Names that say nothing, or the same again in another folder, are left out.
+// inspectTimeZones computes a digest on the server: what all zones make of instants that are dense where laws change often. Names that say nothing, or the same
+// again in another folder, are left out. The instants are few, and their local times added up as the hashes that partitions go by, in all versions alike: there are six hundred zones, and a cluster is made and looked at by asking every server.
 func inspectTimeZones(ctx context.Context, conn *pgx.Conn, r *Report) error {
 	const query = `
-		WITH instants AS (
-			SELECT make_timestamptz(year, month, 15, 12, 0, 0, 'UTC') AS instant, make_timestamp(year, month, 15, 12, 0, 0) AS utc
+		WITH instants AS MATERIALIZED (
+			SELECT make_timestamptz(year, month, 15, 12, 0, 0, 'UTC') AS instant
 			FROM generate_series(1900, 2037) AS year, (VALUES (1), (7)) AS half (month)
-			WHERE year >= 2005 OR year % 10 = 0),
+			WHERE year % 20 = 0 OR year >= 2010 AND year % 2 = 0 OR year = 2037),
 		zones AS (
 			SELECT name FROM pg_timezone_names
 			WHERE name NOT LIKE 'posix/%' AND name NOT LIKE 'right/%' AND name NOT IN ('localtime', 'posixrules', 'Factory')),
 		lines AS (
-			SELECT name || ' ' || string_agg(extract(epoch FROM (instant AT TIME ZONE name) - utc)::int::text, ' ' ORDER BY instant) AS line
-			FROM zones, instants GROUP BY name)
+			SELECT name || ' ' || (SELECT sum(timestamp_hash_extended(instant AT TIME ZONE name, 0)) FROM instants) AS line FROM zones)
 		SELECT coalesce(encode(sha256(convert_to(string_agg(line, E'\n' ORDER BY line COLLATE "C"), 'UTF8')), 'hex'), 'none') FROM lines`
 	return conn.QueryRow(ctx, query).Scan(&r.TimeZones)
 }

@@ -48,6 +48,7 @@ func everything() bool { return os.Getenv("CLEAVE_SOAK_MOVES") != "" }
 
 // TestTheLeaderDies at every step of a move: another one goes on, and nobody loses a row.
 func TestTheLeaderDies(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 4)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -77,13 +78,13 @@ func TestTheLeaderDies(t *testing.T) {
 			}
 			id := s.start(t, request)
 			if c.when != "" {
-				s.await(t, id, time.Minute, c.when)
+				s.await(t, id, c.when)
 				if late {
 					order()
 				}
 				s.wish(t, id, c.wish)
 			}
-			killed, cancel := context.WithTimeout(t.Context(), time.Minute)
+			killed, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := leader.WaitKilled(killed); err != nil {
 				t.Fatal(err)
@@ -91,7 +92,7 @@ func TestTheLeaderDies(t *testing.T) {
 			if err := leader.Start(); err != nil {
 				t.Fatal(err)
 			}
-			m := s.await(t, id, 2*time.Minute, c.ends)
+			m := s.await(t, id, c.ends)
 			if problems := s.load.Problems(); len(problems) > 0 {
 				t.Fatalf("%+v\n%s", m, strings.Join(problems, "\n"))
 			}

@@ -83,7 +83,7 @@ func feels(t *testing.T, one *faults.Shard, what string) {
 		return // it has
 	}
 	defer conn.Close(context.Background())
-	for deadline := time.Now().Add(time.Minute); err == nil; _, err = conn.Exec(t.Context(), what) {
+	for deadline := time.Now().Add(patience); err == nil; _, err = conn.Exec(t.Context(), what) {
 		if time.Now().After(deadline) {
 			t.Fatal("there is still space")
 		}
@@ -93,6 +93,7 @@ func feels(t *testing.T, one *faults.Shard, what string) {
 
 // TestADiskIsFull, of the target or of the source, and the server may end for it: the move waits or says that it cannot go on, nobody loses a row, and it goes on when there is space again: line M34.
 func TestADiskIsFull(t *testing.T) {
+	t.Parallel()
 	disk := newSmallDisk(t, "200m")
 	s := newStage(t, faults.Config{Routers: 2, Folders: []string{"", filepath.Join(disk.folder, "server")}}, 4)
 	s.load.Faulty = true

@@ -16,7 +16,7 @@ func TestAShardJoinsWhileRowsMove(t *testing.T) {
 	s.load.Start(t.Context())
 	defer s.load.Stop()
 	id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
-	s.await(t, id, time.Minute, "ready")
+	s.await(t, id, "ready")
 	if err := s.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -25,8 +25,8 @@ func TestAShardJoinsWhileRowsMove(t *testing.T) {
 		t.Fatal(strings.Join(problems, "\n"))
 	}
 	s.wish(t, id, "switch")
-	s.await(t, id, time.Minute, "done")
+	s.await(t, id, "done")
 	next := s.start(t, api.StartMove{From: "s2", To: "s4"})
-	s.await(t, next, time.Minute, "done")
+	s.await(t, next, "done")
 	s.finish(t)
 }

@@ -12,6 +12,7 @@ import (
 
 // TestEtcdIsLost with all that it had, and its leader with it, while rows or whole tables move: the map is made anew from the shards, which know how far the switch was, and the move ends, one way or the other: line M35.
 func TestEtcdIsLost(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 3)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -47,7 +48,7 @@ func TestEtcdIsLost(t *testing.T) {
 				shards, request = &tables, api.StartMove{To: tables[1], Tables: ledgerTables}
 			}
 			id := s.loseEtcd(t, c.point, request)
-			s.await(t, id, time.Minute, c.ends)
+			s.await(t, id, c.ends)
 			if c.ends == "done" {
 				shards[0], shards[1] = shards[1], shards[0]
 			}
@@ -78,7 +79,7 @@ func (s *stage) loseEtcd(t *testing.T, point string, request api.StartMove) (id 
 		t.Fatal(err)
 	}
 	id = s.start(t, request)
-	killed, cancel := context.WithTimeout(t.Context(), time.Minute)
+	killed, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := leader.WaitKilled(killed); err != nil {
 		t.Fatal(err)

@@ -53,6 +53,7 @@ func (s *stage) agrees(t *testing.T) {
 
 // TestEtcdIsAway before a switch, in its pause, and when the owner is about to change: statements wait up to their limit, the move goes on when it is back, and whoever has not heard an answer finds out: line M32.
 func TestEtcdIsAway(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 4)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -97,7 +98,7 @@ func TestEtcdIsAway(t *testing.T) {
 			if err := s.Etcd.Await(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			m := s.await(t, id, 2*time.Minute, "done")
+			m := s.await(t, id, "done")
 			t.Logf("switches: %+v", m.Switches)
 			s.agrees(t)
 			shards[0], shards[1] = shards[1], shards[0]
@@ -111,6 +112,7 @@ func TestEtcdIsAway(t *testing.T) {
 
 // TestEverythingDies at once, routers, etcd and all servers, while a move is at some step, and comes back: line M36.
 func TestEverythingDies(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 4)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -136,7 +138,7 @@ func TestEverythingDies(t *testing.T) {
 			if err := s.Heal(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			s.await(t, id, 2*time.Minute, "done")
+			s.await(t, id, "done")
 			s.agrees(t)
 			shards[0], shards[1] = shards[1], shards[0]
 		})

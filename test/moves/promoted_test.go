@@ -3,7 +3,6 @@ package moves_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/test/faults"
@@ -12,6 +11,7 @@ import (
 // TestServersAreReplaced: a standby takes the place of the source or the target, so that slots are gone and what was carried over may be missing. Before the owner has changed, everything is copied anew; after that there is no
 // way back, the move says so, and ends forward: line M29.
 func TestServersAreReplaced(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -46,7 +46,7 @@ func TestServersAreReplaced(t *testing.T) {
 			s.order(t, c.point, 1)
 			id := s.start(t, request)
 			if c.wish != "" {
-				s.await(t, id, time.Minute, c.when)
+				s.await(t, id, c.when)
 				s.says(t, id, "it can be rolled back", func(m api.Move) string { return m.Waiting })
 				s.wish(t, id, c.wish)
 			}
@@ -69,10 +69,10 @@ func TestServersAreReplaced(t *testing.T) {
 			}
 			s.release(t, next)
 			if request.Manual {
-				s.await(t, id, time.Minute, "ready")
+				s.await(t, id, "ready")
 				s.wish(t, id, "switch")
 			}
-			if m := s.await(t, id, 2*time.Minute, "done"); !anew && !strings.Contains(m.Error, "there is no way back") {
+			if m := s.await(t, id, "done"); !anew && !strings.Contains(m.Error, "there is no way back") {
 				t.Errorf("in the end it says %q", m.Error)
 			}
 			s.agrees(t)

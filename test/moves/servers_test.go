@@ -17,6 +17,7 @@ import (
 
 // TestServersDie: the source's or the target's server is killed while the leader is at some step, and comes back; the move goes on, or begins anew, and nobody loses a row: lines M27 and M28.
 func TestServersDie(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -36,7 +37,7 @@ func TestServersDie(t *testing.T) {
 		name := c.point + [2]string{" source", " target"}[c.dies]
 		ok := t.Run(name, func(t *testing.T) {
 			id := s.crashAt(t, c.point, shards[c.dies], api.StartMove{From: s.Shards[shards[0]].Name, To: s.Shards[shards[1]].Name})
-			s.await(t, id, 2*time.Minute, "done")
+			s.await(t, id, "done")
 			if problems := s.load.Problems(); len(problems) > 0 {
 				t.Fatal(strings.Join(problems, "\n"))
 			}
@@ -86,7 +87,7 @@ func TestServersDieWithWholeTables(t *testing.T) {
 		}
 		ok := t.Run(c.point+[2]string{" source", " target"}[c.dies], func(t *testing.T) {
 			id := s.crashAt(t, c.point, shards[c.dies], api.StartMove{To: s.Shards[shards[1]].Name, Tables: ledgerTables})
-			s.await(t, id, 2*time.Minute, "done")
+			s.await(t, id, "done")
 			l.isOn(t, s.Shards[shards[1]].Name)
 			s.clean(t)
 			shards[0], shards[1] = shards[1], shards[0]
@@ -102,7 +103,7 @@ func TestServersDieWithWholeTables(t *testing.T) {
 // reached waits until somebody has come to a point.
 func (s *stage) reached(t *testing.T, point string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if pid, err := orders.Obeyed(s.Orders, point); err == nil && pid != 0 {
 			return
 		}
@@ -114,6 +115,7 @@ func (s *stage) reached(t *testing.T, point string) {
 
 // TestAStoppedRouterSeesNothingOld: a router that does nothing while the owner changes, and wakes up later, neither reads nor writes where the rows, or a whole table, were: line M30.
 func TestAStoppedRouterSeesNothingOld(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	conn := s.client(t)
 	execute(t, conn, "CREATE TABLE alone (id bigint PRIMARY KEY, n bigint)")
@@ -161,14 +163,14 @@ func (s *stage) sleepsThrough(t *testing.T, table string, key int64, request api
 		results[2] <- result{tag: tag.String(), err: err}
 	}()
 	id := s.start(t, request)
-	m := s.await(t, id, time.Minute, "done")
+	m := s.await(t, id, "done")
 	if _, err := other.Exec(ctx, "UPDATE "+table+" SET n = 2 WHERE id = $1", key); err != nil {
 		t.Fatal(err)
 	}
 	asleep.Continue()
 	explained := func(err error) bool {
 		var refused *pgconn.PgError
-		return err != nil && (!errors.As(err, &refused) || strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "57") || refused.Code == "CL003" || refused.Code == "40001")
+		return err != nil && (!errors.As(err, &refused) || strings.HasPrefix(refused.Code, "08") || strings.HasPrefix(refused.Code, "57") || refused.Code == "53300" || refused.Code == "CL003" || refused.Code == "40001")
 	}
 	if r := <-results[0]; !explained(r.err) && (r.err != nil || r.n != 2 && r.n != 102) {
 		t.Errorf("the router read %d, %v", r.n, r.err)
@@ -194,6 +196,7 @@ func (s *stage) sleepsThrough(t *testing.T, table string, key int64, request api
 
 // TestASleepingLeaderWakesUp long after others have carried its move out, and another one back: it had a connection to the shard that owns the rows again by then, and was about to write or delete there: line M33.
 func TestASleepingLeaderWakesUp(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 4)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -218,9 +221,9 @@ func TestASleepingLeaderWakesUp(t *testing.T) {
 			defer leader.Continue()
 			there := s.start(t, api.StartMove{From: "s1", To: "s2"})
 			s.reached(t, c.point)
-			s.await(t, there, time.Minute, "done")
+			s.await(t, there, "done")
 			back := s.start(t, api.StartMove{From: "s2", To: "s1"})
-			s.await(t, back, time.Minute, "done")
+			s.await(t, back, "done")
 			leader.Continue()
 			time.Sleep(2 * time.Second) // it does what it can
 			if problems := s.load.Problems(); len(problems) > 0 {

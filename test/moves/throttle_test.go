@@ -20,7 +20,7 @@ import (
 func (s *stage) until(t *testing.T, id, what string, is func(api.Move) bool) api.Move {
 	t.Helper()
 	var last api.Move
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		m, err := s.Routers[0].API().Move(ctx, id)
 		cancel()
@@ -81,10 +81,10 @@ func TestStandbysAreNotLeftBehind(t *testing.T) {
 		t.Errorf("it waits in phase %s", m.Phase)
 	}
 	replay(t, s.Shards[1], true)
-	s.await(t, id, time.Minute, "done")
+	s.await(t, id, "done")
 
 	id = s.start(t, api.StartMove{From: "s2", To: "s1", KeepSeconds: 600, MoveLimits: api.MoveLimits{MaxLagSeconds: of(0.5)}})
-	s.await(t, id, time.Minute, "switched")
+	s.await(t, id, "switched")
 	replay(t, s.Shards[1], false)
 	time.Sleep(2 * time.Second) // something is written that the standby does not have
 	s.wish(t, id, "finish")
@@ -94,7 +94,7 @@ func TestStandbysAreNotLeftBehind(t *testing.T) {
 	if _, err := s.Routers[1].API().ThrottleMove(t.Context(), id, api.MoveLimits{MaxLagSeconds: of(0.0)}); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, id, time.Minute, "done") // nobody waits for that standby any more
+	s.await(t, id, "done") // nobody waits for that standby any more
 	replay(t, s.Shards[1], true)
 	s.finish(t)
 }
@@ -123,7 +123,7 @@ func TestAPausedCopyGoesOn(t *testing.T) {
 	if _, err := s.Routers[0].API().ThrottleMove(t.Context(), id, api.MoveLimits{MaxRate: of(int64(0))}); err != nil { // or it would take long
 		t.Fatal(err)
 	}
-	s.await(t, id, time.Minute, "done")
+	s.await(t, id, "done")
 
 	id = s.start(t, api.StartMove{From: "s2", To: "s1", Streams: 1, MoveLimits: slow})
 	s.until(t, id, "rows are copied", func(m api.Move) bool { return m.Phase == "copying" && m.Rows > 0 })
@@ -139,20 +139,21 @@ func TestAPausedCopyGoesOn(t *testing.T) {
 		t.Fatalf("paused %t: %v", m.Paused, err)
 	}
 	s.wish(t, id, "resume")
-	s.await(t, id, time.Minute, "done")
+	s.await(t, id, "done")
 
 	id = s.start(t, api.StartMove{From: "s1", To: "s2", Streams: 1, MoveLimits: slow})
 	s.until(t, id, "rows are copied", func(m api.Move) bool { return m.Phase == "copying" && m.Rows > 0 })
 	s.wish(t, id, "pause")
 	s.until(t, id, "it is paused", paused)
 	s.wish(t, id, "cancel")
-	s.await(t, id, time.Minute, "cancelled")
+	s.await(t, id, "cancelled")
 	s.finish(t)
 	s.counted(t)
 }
 
 // TestALeaderDiesWhileACopyIsPaused: its snapshot is gone, so the next one drops the slot, and the move begins to copy anew when it is resumed: line M37.
 func TestALeaderDiesWhileACopyIsPaused(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 3)
 	s.load.Faulty = true
 	s.load.Start(t.Context())
@@ -182,14 +183,14 @@ func TestALeaderDiesWhileACopyIsPaused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.wish(t, id, "resume")
-	s.await(t, id, time.Minute, "done")
+	s.await(t, id, "done")
 	s.finish(t)
 }
 
 func (s *stage) eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if err = try(); err == nil {
 			return
 		}

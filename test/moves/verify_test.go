@@ -66,30 +66,30 @@ func TestVerifyWhileRowsMove(t *testing.T) {
 			}
 		}
 	}()
-	s.await(t, id, 2*time.Minute, "ready")
+	s.await(t, id, "ready")
 	quiet("ready", true)
 	s.wish(t, id, "switch")
-	s.await(t, id, time.Minute, "switched")
+	s.await(t, id, "switched")
 	time.Sleep(time.Second) // until changes are carried back
 	quiet("switched", true)
 	if _, err := patient(s.Routers[0]).Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil || !strings.Contains(err.Error(), "cannot be repaired now") {
 		t.Errorf("a repair while rows move: %v", err)
 	}
 	s.wish(t, id, "finish")
-	s.await(t, id, time.Minute, "done")
+	s.await(t, id, "done")
 	close(stop)
 	<-ended
 	quiet("after", false)
 	// A copy that somebody has damaged.
 	id = s.start(t, api.StartMove{From: "s3", To: "s1", Manual: true})
-	s.await(t, id, 2*time.Minute, "ready")
+	s.await(t, id, "ready")
 	key := s.damage(t, 2, 0)
 	found := s.verify(t, api.Verify{Tables: []string{"fixed"}})
 	if len(found.Moves) != 1 || found.Moves[0].Differing != 1 || len(found.Moves[0].Keys) != 1 || found.Moves[0].Keys[0] != fmt.Sprintf("(%d)", key) {
 		t.Errorf("a copy lacks row %d: %+v", key, found)
 	}
 	s.wish(t, id, "cancel")
-	s.await(t, id, time.Minute, "cancelled")
+	s.await(t, id, "cancelled")
 	s.finish(t)
 }
 
@@ -137,7 +137,7 @@ func TestARepairDies(t *testing.T) {
 			if _, err := patient(victim).Verify(t.Context(), api.Verify{Repair: true}, nil); err == nil {
 				t.Error("the repair was done")
 			}
-			killed, cancel := context.WithTimeout(t.Context(), time.Minute)
+			killed, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := victim.WaitKilled(killed); err != nil {
 				t.Fatal(err)
@@ -149,7 +149,7 @@ func TestARepairDies(t *testing.T) {
 				t.Error("it has left no replication origin")
 			}
 			var found api.Verified
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+			for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 				if found, _ = patient(s.Routers[1]).Verify(t.Context(), api.Verify{Repair: true}, nil); len(found.Tables) > 0 && found.Wrong() == 0 {
 					break
 				}

@@ -266,7 +266,7 @@ func TestWholeTablesMove(t *testing.T) {
 		t.Helper()
 		before := l.done.Load()
 		id := s.start(t, api.StartMove{To: to, Tables: ledgerTables, KeepSeconds: keep})
-		m := s.await(t, id, time.Minute, ends)
+		m := s.await(t, id, ends)
 		t.Logf("to %s: held for %v ms, %d statements", to, m.Switches, l.done.Load()-before)
 		return m
 	}
@@ -277,10 +277,10 @@ func TestWholeTablesMove(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	refusesStrangers(t, s, 2)
 	s.wish(t, kept.ID, "roll back")
-	s.await(t, kept.ID, time.Minute, "rolled back")
+	s.await(t, kept.ID, "rolled back")
 	l.isOn(t, "s3")
 	manual := s.start(t, api.StartMove{To: "s2", Tables: ledgerTables, Manual: true})
-	s.await(t, manual, time.Minute, "ready")
+	s.await(t, manual, "ready")
 	for _, sql := range []string{"ALTER TABLE ledger ADD COLUMN more int", "DROP TABLE ledger_lines", "TRUNCATE ledger_lines"} {
 		_, err := s.dial(t, s.Routers[1]).Exec(t.Context(), sql)
 		var refused *pgconn.PgError
@@ -290,7 +290,7 @@ func TestWholeTablesMove(t *testing.T) {
 	}
 	refusesStrangers(t, s, 1)
 	s.wish(t, manual, "cancel")
-	s.await(t, manual, time.Minute, "cancelled")
+	s.await(t, manual, "cancelled")
 	plan, err := s.Routers[0].API().PlanRebalance(t.Context(), api.PlanRebalance{Drain: "s3"})
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestWholeTablesMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range drained.Moves {
-		s.await(t, m.ID, 2*time.Minute, "done")
+		s.await(t, m.ID, "done")
 	}
 	l.stop()
 	l.check(t, plan.Moves[at].To)
@@ -369,10 +369,10 @@ func TestTheLeaderDiesWithWholeTables(t *testing.T) {
 			}
 			id := s.start(t, api.StartMove{To: shards[1], Tables: ledgerTables, Manual: c.when == "ready"})
 			if c.when != "" {
-				s.await(t, id, time.Minute, c.when)
+				s.await(t, id, c.when)
 				s.wish(t, id, c.wish)
 			}
-			killed, cancel := context.WithTimeout(t.Context(), time.Minute)
+			killed, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			if err := leader.WaitKilled(killed); err != nil {
 				t.Fatal(err)
@@ -380,7 +380,7 @@ func TestTheLeaderDiesWithWholeTables(t *testing.T) {
 			if err := leader.Start(); err != nil {
 				t.Fatal(err)
 			}
-			s.await(t, id, 2*time.Minute, c.ends)
+			s.await(t, id, c.ends)
 			if c.ends == "done" {
 				shards[0], shards[1] = shards[1], shards[0]
 			}

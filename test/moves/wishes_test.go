@@ -45,7 +45,7 @@ func (s *stage) keyOn(t *testing.T, conn *pgx.Conn, shard string) int64 {
 func (s *stage) says(t *testing.T, id, what string, of func(api.Move) string) {
 	t.Helper()
 	var last api.Move
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		m, err := s.Routers[0].API().Move(t.Context(), id)
 		if err == nil {
 			last = m
@@ -76,22 +76,22 @@ func TestNoMoveIsStranded(t *testing.T) {
 
 	t.Run("a switch that waits for a transaction is cancelled", func(t *testing.T) {
 		id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
-		s.await(t, id, time.Minute, "ready")
+		s.await(t, id, "ready")
 		open := s.client(t)
 		execute(t, open, "BEGIN")
 		execute(t, open, "SELECT count(*) FROM fixed")
 		s.wish(t, id, "switch")
 		s.says(t, id, "has used the tables", func(m api.Move) string { return m.Waiting })
 		s.wish(t, id, "cancel")
-		s.await(t, id, time.Minute, "cancelling")
+		s.await(t, id, "cancelling")
 		execute(t, open, "COMMIT") // which may read what stands in for the tables until then
-		s.await(t, id, time.Minute, "cancelled")
+		s.await(t, id, "cancelled")
 		s.clean(t)
 	})
 	t.Run("a change that the target refuses is mended", func(t *testing.T) {
 		key := s.keyOn(t, conn, "s1")
 		id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
-		s.await(t, id, time.Minute, "ready")
+		s.await(t, id, "ready")
 		target := s.onShard(t, 2)
 		execute(t, conn, "DELETE FROM fixed WHERE id = $1", key)
 		time.Sleep(time.Second) // it has come over
@@ -107,7 +107,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 			return ""
 		})
 		s.wish(t, id, "switch")
-		s.await(t, id, time.Minute, "done")
+		s.await(t, id, "done")
 		var n int64
 		if err := conn.QueryRow(t.Context(), "SELECT n FROM fixed WHERE id = $1", key).Scan(&n); err != nil || n != 1 {
 			t.Errorf("the row has %d, %v", n, err)
@@ -117,37 +117,37 @@ func TestNoMoveIsStranded(t *testing.T) {
 	t.Run("of two moves of the same rows the second is cancelled", func(t *testing.T) {
 		first := s.start(t, api.StartMove{From: "s2", To: "s1", Manual: true})
 		second := s.start(t, api.StartMove{From: "s2", To: "s3"})
-		s.await(t, first, time.Minute, "ready")
+		s.await(t, first, "ready")
 		s.wish(t, first, "switch")
-		s.await(t, first, time.Minute, "done")
+		s.await(t, first, "done")
 		s.says(t, second, "owned by shard", func(m api.Move) string { return m.Stopped })
 		s.wish(t, second, "cancel")
-		s.await(t, second, time.Minute, "cancelled")
+		s.await(t, second, "cancelled")
 		s.clean(t)
 	})
 	t.Run("a way back that the source refuses is given up", func(t *testing.T) {
 		key := s.keyOn(t, conn, "s1")
 		execute(t, conn, "DELETE FROM fixed WHERE id = $1", key)
 		id := s.start(t, api.StartMove{From: "s1", To: "s2", KeepSeconds: 600})
-		s.await(t, id, time.Minute, "switched")
+		s.await(t, id, "switched")
 		s.says(t, id, "it can be rolled back", func(m api.Move) string { return m.Waiting }) // so nothing goes forward any more
 		source := s.onShard(t, 1)
 		execute(t, source, "INSERT INTO fixed (id, n) VALUES ($1, 7)", key)
 		execute(t, conn, "INSERT INTO fixed (id, n) VALUES ($1, 1)", key)
 		s.says(t, id, "has refused a change of the way back", func(m api.Move) string { return m.Error })
 		s.wish(t, id, "roll back")
-		s.await(t, id, time.Minute, "rolling back")
+		s.await(t, id, "rolling back")
 		s.wish(t, id, "cancel")
-		s.await(t, id, time.Minute, "switched")
+		s.await(t, id, "switched")
 		execute(t, source, "DELETE FROM fixed WHERE id = $1", key)
 		s.wish(t, id, "finish")
-		s.await(t, id, time.Minute, "done")
+		s.await(t, id, "done")
 		s.clean(t)
 	})
 	t.Run("rights and views stay as they are", func(t *testing.T) {
 		execute(t, conn, "CREATE VIEW seen AS SELECT id, n FROM fixed")
 		id := s.start(t, api.StartMove{From: "s2", To: "s1", Manual: true})
-		s.await(t, id, time.Minute, "ready")
+		s.await(t, id, "ready")
 		for _, sql := range []string{
 			"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC", "REVOKE SELECT ON seen FROM PUBLIC", "GRANT SELECT ON fixed TO PUBLIC", "ALTER VIEW seen RENAME TO other", "ALTER VIEW seen OWNER TO postgres",
 			"DROP VIEW seen", "CREATE OR REPLACE VIEW seen AS SELECT id, n, id AS more FROM fixed", "REASSIGN OWNED BY postgres TO postgres",
@@ -161,7 +161,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 		execute(t, other, "BEGIN")
 		execute(t, other, "SELECT 1")
 		s.wish(t, id, "cancel")
-		s.await(t, id, time.Minute, "cancelled")
+		s.await(t, id, "cancelled")
 		execute(t, other, "SELECT count(*) FROM fixed")
 		execute(t, other, "COMMIT")
 		execute(t, conn, "DROP VIEW seen")
