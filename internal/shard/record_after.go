@@ -21,13 +21,14 @@ import (
 
 // FenceAndRecord is [RaiseMinimum] and [Plan.Record] in one transaction and in one round trip, for which others wait. The shard has surely recorded another plan's map before, from which not much has changed since: what has is written without
 // a look at what is there. If the shard has recorded any other map, or more has changed than can be written so, the one comes after the other.
+// It is durable with the next commit there that waits for the disk, such as that of a mark or note of [PassMark].
 func (p *Plan) FenceAndRecord(ctx context.Context, conn *pgx.Conn, name string, before *Plan, minimum uint64, settled []string) error {
 	script, err := p.after(name, before)
 	if err != nil {
 		return err
 	}
 	if script != "" {
-		_, err := fence(ctx, conn, minimum, settled, script)
+		_, err := fence(ctx, conn, minimum, settled, "SET LOCAL synchronous_commit = off; "+script)
 		if !isUnexpected(err) {
 			return err
 		}

@@ -308,6 +308,7 @@ func (l *lab) pause(ctx context.Context) error {
 		var failures int
 		var failed error
 		var running sync.WaitGroup
+		before := rig.Processors()
 		running.Go(func() { samples, failures, failed = l.write(writing, pace) })
 		var switches []api.MoveSwitch
 		err := func() error {
@@ -327,6 +328,7 @@ func (l *lab) pause(ctx context.Context) error {
 			return err
 		}
 		l.reportPause(pace, samples, failures, switches)
+		fmt.Fprintf(l.out, "  the processors of the machine were busy for %.0f %% of it\n", 100*rig.Processors().Busy(before))
 	}
 	return nil
 }
