@@ -188,13 +188,38 @@ func (s *switching) rehearse(ctx context.Context) (err error) {
 		return err
 	}
 	s.recorded = shard.Prepare(s.now)
-	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err != nil || !s.whole {
+	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err != nil {
 		return err
+	}
+	if !s.whole {
+		return s.rehearseSteps(ctx)
 	}
 	if s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables); err != nil {
 		return err
 	}
 	return s.areAlike(ctx)
+}
+
+// rehearseSteps has both connections do once what they will do while statements are held: the first time takes several times as long.
+func (s *switching) rehearseSteps(ctx context.Context) error {
+	changes, err := s.move.changes(s.now, s.closed())
+	if err != nil {
+		return err
+	}
+	closed, err := s.now.Next(changes...)
+	if err != nil {
+		return err
+	}
+	next := shard.Prepare(closed)
+	if err := s.onBoth(func(conn *pgx.Conn, name string) error { return next.Rehearse(ctx, conn, name, s.recorded) }); err != nil {
+		return err
+	}
+	if err := shard.AwaitWriters(ctx, s.owner, nil, nil); err != nil { // of no table: it only looks
+		return err
+	}
+	soon, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit/2)
+	defer cancel()
+	return shard.PassMark(soon, s.owner, s.heir, s.move.ID, "rehearsal "+time.Now().UTC().Format(time.RFC3339Nano), "rehearsed at ")
 }
 
 // longest names a transaction that has had one of the tables locked for too long. Those of routers that hear nothing do not count: they are ended.

@@ -139,9 +139,11 @@ func EndAbandoned(ctx context.Context, conn *pgx.Conn, gone []string, open time.
 	return ended, nil
 }
 
+const forgetEndedSQL = "DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start)"
+
 // forgetEnded deletes what is noted of backends that are gone.
 func forgetEnded(ctx context.Context, on executor) error {
-	_, err := on.Exec(ctx, "DELETE FROM cleave.backends b WHERE NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = b.pid AND a.backend_start = b.start)")
+	_, err := on.Exec(ctx, forgetEndedSQL)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -23,6 +24,21 @@ func TestFenceAndRecord(t *testing.T) {
 	before := Prepare(c.m)
 	c.change(t, movingHalf(topology.RangeSpec{Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)}))
 	now := Prepare(c.m)
+	recorded, alive, reused := c.read(t), connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s1", c.servers[0]))
+	note := func(of *pgx.Conn, start string) {
+		execute(t, c.conns[0], "INSERT INTO cleave.backends (pid, start, router) SELECT pid, backend_start + $2::interval, 'r' FROM pg_stat_activity WHERE pid = $1", of.PgConn().PID(), start)
+	}
+	note(alive, "0")
+	note(reused, "-1 hour")
+	for i, conn := range c.conns {
+		if err := now.Rehearse(t.Context(), conn, shardName(i), before); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(recorded, c.read(t), cmp.AllowUnexported(Keyspace{})); diff != "" {
+		t.Errorf("a rehearsal is recorded:\n%s", diff)
+	}
+	execute(t, alive, "SELECT 1")
 	for i, conn := range c.conns {
 		if script, err := now.after(shardName(i), before); err != nil || script == "" {
 			t.Errorf("there is nothing to write at once: %v", err)
@@ -34,6 +50,10 @@ func TestFenceAndRecord(t *testing.T) {
 			t.Errorf("%d guards of %s were not as they should be, %v", mended, shardName(i), err)
 		}
 	}
+	if _, err := alive.Exec(t.Context(), "SELECT 1"); err == nil {
+		t.Error("a backend of a router that has not settled lives")
+	}
+	execute(t, reused, "SELECT 1") // its number was another one's
 	for i, r := range c.read(t) {
 		if findings := now.Verify(shardName(i), r); len(findings) > 0 {
 			t.Errorf("%s: %+v", shardName(i), findings)

@@ -135,18 +135,25 @@ func (s *Store) AwaitSettled(ctx context.Context, version uint64) (settled, late
 	}
 }
 
-// lookAgain is when to look again at all of them. What is written between the look and the beginning of the watch etcd tells only at the next tenth of a second, for which statements may wait.
+// lookAgain is when to look again at all of them.
 func (s *Store) lookAgain(began time.Time) time.Duration {
 	waited := time.Since(began)
 	if waited < time.Second {
-		return max(2*time.Millisecond, waited/4)
+		return max(time.Millisecond, waited/4)
 	}
 	return min(s.config.ProbeInterval, time.Second)
 }
 
+// soon is for how long it is better to look again than to watch: to begin a watch takes longer than a look, and what is written between the look before it and its beginning etcd tells only at the next tenth of a second. Statements may wait for it.
+const soon = 20 * time.Millisecond
+
 // awaitRecords returns when the late routers' records seem to be as they should be, or when it is time to look again at all of them
 // because the watch may have missed something. It decides nothing.
 func (s *Store) awaitRecords(ctx context.Context, patience time.Duration, late []Router, revision int64, fits func(Router) bool) {
+	if patience < soon {
+		sleep(ctx, patience)
+		return
+	}
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), patience)
 	defer cancel()
 	client, err := s.connect(ctx)
