@@ -104,7 +104,7 @@ func (l *lab) startServer(ctx context.Context, name string) (*localpg.Server, er
 		// Whoever flushes waits as long before, while others may join: as with a disk that takes its time.
 		settings["commit_delay"], settings["commit_siblings"] = strconv.FormatInt(l.options.flush.Microseconds(), 10), "0"
 	}
-	server, err := localpg.Start(ctx, localpg.Config{Dir: filepath.Join(l.folder, name), Template: true, Settings: settings})
+	server, err := localpg.Start(ctx, localpg.Config{Dir: filepath.Join(l.folder, name), Template: true, Whole: true, Settings: settings})
 	if err != nil {
 		return nil, err
 	}

@@ -123,7 +123,7 @@ func openLab(ctx context.Context, o options) (_ *lab, err error) {
 
 func (l *lab) startServer(ctx context.Context) (err error) {
 	l.server, err = localpg.Start(ctx, localpg.Config{
-		Dir: filepath.Join(l.folder, "server"), Fast: true, Template: true,
+		Dir: filepath.Join(l.folder, "server"), Fast: true, Template: true, Whole: true,
 		Settings: map[string]string{
 			"max_connections": strconv.Itoa(serverConnections),
 			"shared_buffers":  "512MB",
