@@ -94,7 +94,12 @@ func heldIn(m *topology.Map, st *plan.Statement) *pgerr.Error {
 
 // namesUnknown says whether a plan is of a name that nobody knows.
 func (p *planned) namesUnknown() bool {
-	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool { return st.Missing })
+	for i := range p.plan.Statements { // each is large
+		if p.plan.Statements[i].Missing {
+			return true
+		}
+	}
+	return false
 }
 
 // takeNewer goes by a newer map than the transaction did so far, if it has used nothing that changes.
