@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/shard"
@@ -466,6 +467,15 @@ func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
 		t.Fatal(err, reasons(err))
 	}
 	eventually(t, "the rebuilt map is served", func() bool { return restored.Ready() == nil && restored.settled() })
+	if _, err := restored.store.Update(t.Context(), func(m *topology.Map) (*topology.Map, error) {
+		return m.Next(topology.SetTable(topology.TableSpec{Name: "public.alone", Kind: topology.Single, Shard: "s1", Held: true}))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var refused *pgerr.Error
+	if _, err := restored.Rebuild(t.Context(), api.RebuildMap{Apply: true}); !errors.As(err, &refused) || refused.Code != pgerr.ObjectInUse {
+		t.Errorf("rebuilt in the middle of a switch: %v", err)
+	}
 }
 
 // TestAnotherProcessTakesOver has two processes; the one that leads is stopped.

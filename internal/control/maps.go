@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
@@ -319,15 +320,29 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 	if err != nil {
 		return api.RebuiltMap{}, err
 	}
-	if err := c.recordFirst(ctx, next, looks); err != nil {
-		return api.RebuiltMap{}, err
+	if hasLost(current, looks) {
+		if err := c.recordFirst(ctx, next, looks); err != nil {
+			return api.RebuiltMap{}, err
+		}
+	} else if isSwitching(current) {
+		return api.RebuiltMap{}, pgerr.New(pgerr.ObjectInUse, "a move changes the owner of rows or tables at this moment").WithDetail("The map in force knows all that the shards have recorded, and says so.").WithHint("Try again when that has ended.")
 	}
 	if err := c.putInForce(ctx, current, next); err != nil {
-		return api.RebuiltMap{}, err
+		return api.RebuiltMap{}, fmt.Errorf("%w; rebuild the map once more", err)
 	}
 	answer.MapVersion, answer.Map = next.Version(), next.Document()
 	answer.Findings = append(answer.Findings, c.adoptMoves(ctx, next, looks)...)
 	return answer, nil
+}
+
+// hasLost says whether shards have recorded a newer map than the store has.
+func hasLost(current *topology.Map, looks []inspected) bool {
+	return current == nil || slices.ContainsFunc(looks, func(look inspected) bool { return look.err == nil && look.record.MapVersion > current.Version() })
+}
+
+// isSwitching says whether a map holds anything, because its owner is about to change.
+func isSwitching(m *topology.Map) bool {
+	return m.HoldsTables() || slices.ContainsFunc(m.Keyspaces(), (*topology.Keyspace).Holds)
 }
 
 // recordFirst has the shards that were looked at record a map before routers hear of it. Those that were in a switch may have recorded the owner that it was to give rows to, and would show the wrong ones to statements that go by the map; until then routers hold those rows.

@@ -188,11 +188,8 @@ func (s *switching) rehearse(ctx context.Context) (err error) {
 		return err
 	}
 	s.recorded = shard.Prepare(s.now)
-	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err != nil {
+	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err != nil || !s.whole {
 		return err
-	}
-	if !s.whole {
-		return s.rehearseSteps(ctx)
 	}
 	if s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables); err != nil {
 		return err
@@ -200,7 +197,7 @@ func (s *switching) rehearse(ctx context.Context) (err error) {
 	return s.areAlike(ctx)
 }
 
-// rehearseSteps has both connections do once what they will do while statements are held: the first time takes several times as long.
+// rehearseSteps has both connections do once what they will do while statements are held: the first time takes several times as long. It takes the locks of a switch, so no other one of these shards is under way.
 func (s *switching) rehearseSteps(ctx context.Context) error {
 	changes, err := s.move.changes(s.now, s.closed())
 	if err != nil {
@@ -219,8 +216,19 @@ func (s *switching) rehearseSteps(ctx context.Context) error {
 	}
 	soon, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit/2)
 	defer cancel()
-	return shard.PassMark(soon, s.owner, s.heir, s.move.ID, "rehearsal "+time.Now().UTC().Format(time.RFC3339Nano), "rehearsed at ")
+	mark := "rehearsal " + time.Now().UTC().Format(time.RFC3339Nano)
+	if err := shard.PassMark(soon, s.owner, s.heir, s.move.ID, mark, rehearsed); err != nil {
+		return err
+	}
+	if _, err := s.owner.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", s.move.ID, mark); err != nil { // it goes on the heir too
+		return err
+	}
+	_, err = s.heir.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", s.move.ID, rehearsed)
+	return err
 }
+
+// rehearsed begins the note of a rehearsal.
+const rehearsed = "rehearsed at "
 
 // longest names a transaction that has had one of the tables locked for too long. Those of routers that hear nothing do not count: they are ended.
 func (s *switching) longest(ctx context.Context) (waiting string, err error) {
@@ -314,6 +322,11 @@ func (s *switching) attempt(ctx context.Context) error {
 		return nil
 	}
 	defer free()
+	if !s.whole {
+		if err := s.rehearseSteps(ctx); err != nil {
+			return err
+		}
+	}
 	ended, wanted := s.r.holds()
 	if !wanted {
 		return errWished
