@@ -19,9 +19,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cleavedb/cleave/internal/api"
-	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/shardtest"
 	"github.com/cleavedb/cleave/internal/store"
