@@ -141,6 +141,9 @@ func (c *copier) run(ctx context.Context) error {
 	c.r.say(ctx, "", c.note)
 	c.throttle = c.r.giveWay(ctx, c.now, "the copy", c.move.Target)
 	defer c.throttle.close()
+	beating, stop := context.WithCancel(ctx)
+	c.throttle.ended.Go(func() { c.r.beat(beating, c.now, true) }) // the target will catch up with all of it
+	defer stop()
 	return c.copyAll(ctx)
 }
 

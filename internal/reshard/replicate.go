@@ -1,6 +1,7 @@
 package reshard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,25 +136,42 @@ func (r *run) catchUp(ctx context.Context) error {
 	if err := r.subscribe(ctx, move.Target, move.Source, move.forward(), true); err != nil {
 		return err
 	}
-	slowest := time.Now()
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	return r.whileGivingWay(ctx, now, func(t *throttle) error { return r.untilClose(ctx, t) })
+}
+
+// untilClose waits until the target is close behind the source.
+func (r *run) untilClose(ctx context.Context, t *throttle) error {
+	move := r.state()
+	var coming approach
+	slowest, tried := time.Now(), time.Now()
 	least := int64(-1)
 	for {
 		if err := r.mayGoOn(ctx); err != nil {
 			return err
 		}
 		l, err := r.measure(ctx, move.Source, move.forward())
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case l.lost || l.bytes > move.Options.MaxWAL:
-			return r.copyAgain(ctx, tooMuchKept(l))
-		case l.active && (l.bytes <= usualLag || r.isClose(ctx)):
-			return r.enter(ctx, nextAfterCatchUp(move))
 		}
+		if l.lost || l.bytes > move.Options.MaxWAL {
+			return r.copyAgain(ctx, tooMuchKept(l))
+		}
+		isFar := l.bytes > farBehind && time.Since(tried) < tryEvery // so far that trying whether it is not costs something, and most likely shows nothing
+		if l.active && !isFar {
+			if l.bytes <= usualLag || r.isClose(ctx) {
+				return r.enter(ctx, nextAfterCatchUp(move))
+			}
+			tried = time.Now()
+		}
+		coming.look(t, l.bytes, time.Now())
 		if least < 0 || l.bytes < least {
 			least, slowest = l.bytes, time.Now()
 		}
-		waiting := "changes are carried over"
+		waiting := cmp.Or(t.waiting(), "changes are carried over")
 		if time.Since(slowest) > 30*time.Second {
 			waiting = "the target cannot keep up with the writers: it has not come closer for " + time.Since(slowest).Round(time.Second).String()
 		}
@@ -161,12 +179,21 @@ func (r *run) catchUp(ctx context.Context) error {
 			waiting = "the subscription does not run: the log of shard " + move.Target + " says why"
 		}
 		r.say(ctx, waiting, func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
+		if isFar {
+			r.sleep(ctx, 300*time.Millisecond)
+		}
 		r.sleep(ctx, 200*time.Millisecond)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
+
+const (
+	// farBehind is how many bytes are more than what comes over in a moment, on most machines, and tryEvery how often it is tried even so.
+	farBehind = 16 * usualLag
+	tryEvery  = 3 * time.Second
+)
 
 // isClose says whether what is committed on the source now is on the target in a moment.
 func (r *run) isClose(ctx context.Context) bool {

@@ -147,16 +147,22 @@ const (
 	more = 0.05
 	// little is how much pressure lets it go faster. Between that and too much it stays as it is.
 	little = 0.8
+	// quicker is what comes to the least share when work does not get anywhere.
+	quicker = 0.05
 )
 
 // pace is the share of its time that work gets: some of it works, the rest rests.
-type pace struct{ share float64 }
+type pace struct {
+	share float64
+	// least is what it gets at least, if that is more than slowest.
+	least float64
+}
 
 // follow gives way, or takes back what it gave.
 func (p *pace) follow(now pressure) {
 	switch {
 	case now.much > 1 || now.stops:
-		p.share = max(p.share*less, slowest)
+		p.share = max(p.share*less, p.least, slowest)
 	case now.much < little:
 		p.share = min(p.share+more, 1)
 	}
@@ -195,7 +201,7 @@ type throttle struct {
 
 // giveWay begins to look at the shards for work that writes to one of them.
 func (r *run) giveWay(ctx context.Context, now *topology.Map, what, writes string) *throttle {
-	t := &throttle{r: r, what: what, pace: pace{1}, looked: make(chan struct{})}
+	t := &throttle{r: r, what: what, pace: pace{share: 1}, looked: make(chan struct{})}
 	for i, side := range r.state().sides() {
 		t.gauges[i] = &gauge{r: r, now: now, shard: side, writes: side == writes}
 	}
@@ -282,6 +288,14 @@ func (t *throttle) conclude(worst pressure, hurry bool) {
 	case t.pace.share < 1 && worst.why != "":
 		t.text = fmt.Sprintf("%s is slowed down to %.0f %%: %s", t.what, 100*t.pace.share, worst.why)
 	}
+}
+
+// quicken changes the least share of the time that work gets.
+func (t *throttle) quicken(by float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pace.least = min(max(t.pace.least+by, slowest), 1)
+	t.pace.share = max(t.pace.share, t.pace.least)
 }
 
 // waiting says why it is slow; empty if it is not.

@@ -9,7 +9,7 @@ import (
 
 // TestAPaceGivesWayQuicklyAndComesBackSlowly: multiplicatively down to a floor, additively up to all.
 func TestAPaceGivesWayQuicklyAndComesBackSlowly(t *testing.T) {
-	p := pace{1}
+	p := pace{share: 1}
 	high, low, fair := pressure{much: 1.5}, pressure{much: 0.2}, pressure{much: 0.9}
 	p.follow(high)
 	if p.share != less {
@@ -39,7 +39,7 @@ func TestAPaceGivesWayQuicklyAndComesBackSlowly(t *testing.T) {
 
 func TestARestIsInProportionToWork(t *testing.T) {
 	for share, want := range map[float64]time.Duration{1: 0, 0.5: time.Second, 0.25: 3 * time.Second, slowest: 9 * time.Second} {
-		p := pace{share}
+		p := pace{share: share}
 		if got := p.rest(time.Second); got.Round(time.Millisecond) != want {
 			t.Errorf("with a share of %g a second of work is followed by %s", share, got)
 		}
@@ -140,7 +140,7 @@ func TestAnAdjustmentLeavesTheRest(t *testing.T) {
 // TestAHurryGivesWayToStandbysAlone: what is not copied soon may be copied in vain, but nobody loses a standby for it.
 func TestAHurryGivesWayToStandbysAlone(t *testing.T) {
 	for by, rests := range map[Reason]bool{ByLoad: false, ByLag: true, ByWAL: true} {
-		th := &throttle{what: "the copy", pace: pace{0.5}}
+		th := &throttle{what: "the copy", pace: pace{share: 0.5}}
 		th.conclude(pressure{much: 2, by: by, why: "of something"}, true)
 		if rest, _, _ := th.due(time.Second); rest > 0 != rests {
 			t.Errorf("by %s it rests for %s", by, rest)
@@ -149,9 +149,43 @@ func TestAHurryGivesWayToStandbysAlone(t *testing.T) {
 			t.Errorf("by %s it says %q", by, th.waiting())
 		}
 	}
-	th := &throttle{what: "the copy", pace: pace{1}}
+	th := &throttle{what: "the copy", pace: pace{share: 1}}
 	th.conclude(pressure{much: 2, stops: true, by: ByLag, why: "of something"}, true)
 	if _, _, stops := th.due(time.Second); !stops || th.waiting() != "the copy waits: of something" {
 		t.Errorf("it stops: %t, and says %q", stops, th.waiting())
+	}
+}
+
+// TestGivingWayComesToAnEnd: a target that does not come closer to the source gets more of its time, up to all of it, and gives back some when it comes closer quickly.
+func TestGivingWayComesToAnEnd(t *testing.T) {
+	th := &throttle{what: "catching up", pace: pace{share: 1}}
+	var coming approach
+	now := time.Now()
+	look := func(bytes int64) float64 {
+		now = now.Add(approachTime)
+		th.conclude(pressure{much: 5, by: ByLoad, why: "of something"}, false)
+		coming.look(th, bytes, now)
+		return th.pace.share
+	}
+	for range 20 {
+		look(1 << 30)
+	}
+	if share := look(1 << 30); share < 0.9 {
+		t.Errorf("a target that never comes closer has %g of its time", share)
+	}
+	bytes := int64(1 << 30)
+	for range 50 {
+		bytes -= bytes / 5
+		look(bytes)
+	}
+	if share := look(bytes - bytes/5); share > 2*slowest {
+		t.Errorf("a target that comes closer quickly has %g of its time, whatever it is in the way of", share)
+	}
+	if before, after := th.pace.share, look(bytes*2); after < before {
+		t.Errorf("a target that falls behind has %g of its time, and had %g", after, before)
+	}
+	coming.look(th, 1<<40, now.Add(time.Millisecond))
+	if coming.bytes == 1<<40 {
+		t.Error("it looks too often to see anything")
 	}
 }

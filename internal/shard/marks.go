@@ -49,6 +49,43 @@ func DropMarks(ctx context.Context, conn *pgx.Conn, move string) error {
 	return nil
 }
 
+// beatMark begins the mark that is written again and again, so that who applies changes on the other shard comes by there.
+const beatMark = "beat "
+
+// Beat writes the mark again that a move writes again and again. A first one has a name of its own: one that was there before the other shard's copy would never come there.
+func Beat(ctx context.Context, conn *pgx.Conn, move string) error {
+	tag, err := conn.Exec(ctx, "UPDATE cleave.marks SET made = clock_timestamp() WHERE move = $1 AND starts_with(mark, $2)", move, beatMark)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = LeaveMark(ctx, conn, move, beatMark+time.Now().UTC().Format(time.RFC3339Nano))
+	}
+	if err != nil {
+		return fmt.Errorf("write a mark again: %w", err)
+	}
+	return nil
+}
+
+// ForgetBeats removes the mark that a move writes again and again, so that the next is a new one.
+func ForgetBeats(ctx context.Context, conn *pgx.Conn, move string) error {
+	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, beatMark); err != nil {
+		return fmt.Errorf("remove a mark: %w", err)
+	}
+	return nil
+}
+
+// HoldBeats keeps who applies changes here waiting for a time, where it comes by such a mark.
+func HoldBeats(ctx context.Context, conn *pgx.Conn, move string, rest time.Duration) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) FOR UPDATE", move, beatMark); err != nil {
+			return fmt.Errorf("hold a mark: %w", err)
+		}
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	})
+}
+
 // PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own.
 func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string) error {
 	if err := LeaveMark(ctx, from, move, mark); err != nil {

@@ -408,6 +408,7 @@ type loaded struct {
 	throttle              bool
 	quiet, copying, apply []float64
 	took                  []float64 // seconds of a copy, but for when it was held
+	caught                []float64 // seconds until the target has caught up
 }
 
 // window is some time, and whether rows were copied in it.
@@ -489,10 +490,11 @@ func (l *lab) takeTurns(ctx context.Context, id string) (windows []window) {
 // judge compares each window in which rows were copied with its neighbours.
 func (o *loaded) judge(samples []sample, windows []window, copied, ended time.Time) {
 	took := 0.0
+	var quiet []float64
 	for i, w := range windows {
 		rate := rateOf(samples, w.began, w.ended)
 		if !w.busy {
-			o.quiet = append(o.quiet, rate)
+			quiet = append(quiet, rate)
 			continue
 		}
 		took += w.ended.Sub(w.began).Seconds()
@@ -502,9 +504,10 @@ func (o *loaded) judge(samples []sample, windows []window, copied, ended time.Ti
 		}
 		o.copying = append(o.copying, rate/mean(around))
 	}
-	o.took = append(o.took, took)
-	if n := len(o.quiet); n > 0 && ended.Sub(copied) > 100*time.Millisecond {
-		o.apply = append(o.apply, rateOf(samples, copied, ended)/o.quiet[n-1])
+	o.took, o.quiet = append(o.took, took), append(o.quiet, quiet...)
+	if len(quiet) > 0 && ended.Sub(copied) > 100*time.Millisecond {
+		o.apply = append(o.apply, rateOf(samples, copied, ended)/mean(quiet))
+		o.caught = append(o.caught, ended.Sub(copied).Seconds())
 	}
 }
 
@@ -520,8 +523,8 @@ func (o *loaded) report(out io.Writer) {
 	if !o.throttle {
 		name = "without throttle"
 	}
-	fmt.Fprintf(out, "load %s: %s writes a second undisturbed; of these %s while rows are copied, which takes %s s, and %s while the target catches up (copying, one by one: %.2f)\n", name,
-		rig.Number(rig.Median(o.quiet), "%.0f"), rig.Number(rig.Median(o.copying), "%.2f"), rig.Number(rig.Median(o.took), "%.1f"), rig.Number(rig.Median(o.apply), "%.2f"), o.copying)
+	fmt.Fprintf(out, "load %s: %s writes a second undisturbed; of these %s while rows are copied, which takes %s s, and %s while the target catches up, which takes %s s (one by one: copying %.2f, catching up %.2f)\n", name,
+		rig.Number(rig.Median(o.quiet), "%.0f"), rig.Number(rig.Median(o.copying), "%.2f"), rig.Number(rig.Median(o.took), "%.1f"), rig.Number(rig.Median(o.apply), "%.2f"), rig.Number(rig.Median(o.caught), "%.1f"), o.copying, o.apply)
 }
 
 // writing has clients write as fast as they can while something goes on.

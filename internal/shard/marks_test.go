@@ -1,0 +1,98 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestWhoHoldsABeatHoldsWhoAppliesChanges: what was committed behind a mark that is written again and again does not arrive while somebody holds that mark on the other shard, and arrives when nobody does, or whoever did is gone.
+func TestWhoHoldsABeatHoldsWhoAppliesChanges(t *testing.T) {
+	c := newCluster(t, 2)
+	from, to := c.conns[0], c.conns[1]
+	execute(t, from, "CREATE PUBLICATION beats FOR TABLE cleave.marks")
+	execute(t, from, "SELECT pg_create_logical_replication_slot('beats', 'pgoutput')")
+	execute(t, to, fmt.Sprintf("CREATE SUBSCRIPTION beats CONNECTION '%s' PUBLICATION beats WITH (create_slot = false, copy_data = false)", c.servers[0].DSN("postgres")))
+	t.Cleanup(func() {
+		for _, sql := range []string{"ALTER SUBSCRIPTION beats DISABLE", "ALTER SUBSCRIPTION beats SET (slot_name = NONE)", "DROP SUBSCRIPTION beats"} {
+			if _, err := to.Exec(context.Background(), sql); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	beat := func() {
+		t.Helper()
+		if err := Beat(t.Context(), from, "m1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave := func(mark string) {
+		t.Helper()
+		if err := LeaveMark(t.Context(), from, "m1", mark); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(mark string) bool {
+		t.Helper()
+		return must[bool](t)(HasMark(t.Context(), to, "m1", mark))
+	}
+	arrives := func(mark string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !has(mark); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("mark %q never arrives", mark)
+			}
+		}
+	}
+	for _, ends := range []string{"by itself", "with its connection"} {
+		beat()
+		leave("before " + ends)
+		arrives("before " + ends)
+
+		holding, stop := context.WithCancel(t.Context())
+		holder := connect(t, specOf("s2", c.servers[1]))
+		var held sync.WaitGroup
+		held.Go(func() { _ = HoldBeats(holding, holder, "m1", time.Hour) })
+		waitsAt := func(locks string) {
+			t.Helper()
+			for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+				var count int
+				if err := to.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE "+locks).Scan(&count); err != nil {
+					t.Fatal(err)
+				}
+				if count > 0 {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("nobody has such a lock: %s", locks)
+				}
+			}
+		}
+		waitsAt(fmt.Sprintf("l.locktype = 'transactionid' AND a.pid = %d", holder.PgConn().PID()))
+		beat()
+		leave("behind " + ends)
+		waitsAt("NOT l.granted AND a.backend_type = 'logical replication worker'")
+		if has("behind " + ends) {
+			t.Error("what is behind a mark that is held has arrived")
+		}
+		if ends == "by itself" {
+			stop()
+		} else {
+			execute(t, to, "SELECT pg_terminate_backend($1)", holder.PgConn().PID())
+		}
+		arrives("behind " + ends)
+		stop()
+		held.Wait()
+	}
+	if err := ForgetBeats(t.Context(), from, "m1"); err != nil {
+		t.Fatal(err)
+	}
+	leave("forgotten")
+	arrives("forgotten")
+	var left int
+	if err := to.QueryRow(t.Context(), "SELECT count(*) FROM cleave.marks WHERE starts_with(mark, $1)", beatMark).Scan(&left); err != nil || left > 0 {
+		t.Errorf("%d marks are left: %v", left, err)
+	}
+}
