@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -124,11 +125,14 @@ func (c *crowd) nothingLeft(t *testing.T) func() bool {
 	}
 }
 
-// crashes ends a declaration after each of its steps, or those named, as if the process had died, and wants it done or undone.
+// everything says whether there is time for all crash points. 'make soak' takes it.
+func everything() bool { return os.Getenv("CLEAVE_ALL_CRASHES") != "" }
+
+// crashes ends a declaration after each of its steps, or those named where there is not much time, as if the process had died, and wants it done or undone.
 func crashes(t *testing.T, c *crowd, before topology.Kind, request func(t *testing.T, p *process, prefix string) *declaration, after topology.Kind, some ...string) {
 	steps := (&declaration{back: after == topology.Single}).steps()
 	for last, step := range steps {
-		if len(some) > 0 && !slices.Contains(some, step.name) {
+		if !slices.Contains(some, step.name) && !everything() {
 			continue
 		}
 		t.Run(step.name, func(t *testing.T) {
@@ -194,7 +198,7 @@ func sharded(t *testing.T, _ *process, prefix string) *declaration {
 // TestCrashesOfADeclaration: whoever dies when, the tables are declared with all of their rows or are as they were.
 func TestCrashesOfADeclaration(t *testing.T) {
 	t.Parallel()
-	crashes(t, newCrowd(t), topology.Single, sharded, topology.Sharded)
+	crashes(t, newCrowd(t), topology.Single, sharded, topology.Sharded, "hold the tables", "copy the rows", "note it", "prepare", "publish the map", "commit", "tell the shards")
 }
 
 // TestCrashesOfAReferenceTable are the same, but for the rows, which stay at home too.
@@ -214,5 +218,5 @@ func TestCrashesOnTheWayBack(t *testing.T) {
 		d := &declaration{back: true, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}
 		d.decide = undeclaredAs
 		return d
-	}, topology.Single)
+	}, topology.Single, "hold the tables", "bring the rows home", "note it", "prepare", "publish the map", "commit")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -195,4 +196,21 @@ func TestATableThatIsHeldByTheMapAlone(t *testing.T) {
 		}
 	}
 	execute(t, conn, "SELECT count(*) FROM near")
+}
+
+// TestATableThatIsHeldBehindItsParse: a statement that was planned before the map said that its table is held is not looked at on the shard that had the table.
+func TestATableThatIsHeldBehindItsParse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE TABLE far (a int)"}})
+	says := func(held bool) {
+		w.publish(must[*topology.Map](t)(w.published.Load().Next(topology.SetTable(topology.TableSpec{Name: "public.far", Kind: topology.Single, Shard: "s1", Held: held}))))
+	}
+	says(false)
+	client := dialRaw(t, w.address, nil)
+	client.send(&pgproto3.Parse{Name: "p", Query: "UPDATE far SET a = a + $1"}, sync1)
+	client.replies(2)
+	says(true)
+	execute(t, w.onShard(t, 1), "DROP TABLE far")
+	wantCodes(t, client.ask(&pgproto3.Describe{ObjectType: 'S', Name: "p"}, sync1), pgerr.CannotConnectNow, "ready I")
+	wantCodes(t, client.ask(&pgproto3.Bind{PreparedStatement: "p", Parameters: [][]byte{[]byte("1")}}, &pgproto3.Execute{}, sync1), pgerr.CannotConnectNow, "ready I")
 }

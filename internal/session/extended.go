@@ -202,8 +202,11 @@ func (s *session) plan(st *statement) *pgerr.Error {
 		s.publish(st.planned)
 		s.refreshContext()
 		if _, held := s.holdOn(st.planned); !held && s.tx.defined == "" && st.contextKey == string(s.contextKey) {
-			s.admit(st.planned)
-			return nil
+			refused := st.planned.refuseHeld(s.view.m) // since it was planned
+			if refused == nil {
+				s.admit(st.planned)
+			}
+			return refused
 		}
 	}
 	p, refused := s.planFor([]byte(st.text))

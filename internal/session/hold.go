@@ -78,6 +78,9 @@ func (s *session) publish(p *planned) {
 
 // admit counts a plan to those of the unit: nobody holds its tables, or it may use them all the same.
 func (s *session) admit(p *planned) {
+	if len(s.unitPlans) == 0 {
+		s.unitView = s.view
+	}
 	s.unitPlans = append(s.unitPlans, p)
 }
 

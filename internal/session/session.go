@@ -141,12 +141,13 @@ type session struct {
 	// lostPin says goodbye to a session that has lost a backend which it had kept; nil: it has lost none.
 	lostPin *pgerr.Error
 	// using is what the session runs now, and used what its transaction has used before, for those who have to wait for it; unitPlans
-	// are the plans of the unit. holds are the tables that it keeps others off.
+	// are the plans of the unit, and unitView is what the first of them was made with. holds are the tables that it keeps others off.
 	using     atomic.Pointer[planned]
 	version   atomic.Uint64 // of the map that it goes by, said after what it uses
 	wants     []string      // the keyspaces that a statement uses, for as long as it is routed
 	used      usedTables
 	unitPlans []*planned
+	unitView  *mapView
 	holds     []tableHold
 	// suppress: the unit's error has been told, what follows from it need not be.
 	suppress bool

@@ -204,6 +204,9 @@ func (s *session) mayRunOn(backend *pool.Backend) *pgerr.Error {
 	by := s.tx.view
 	if by == nil { // it is not run yet, but looked at
 		by = s.view
+		if len(s.unitPlans) > 0 {
+			by = s.unitView
+		}
 	}
 	if by == nil || by.m == nil || by.m.Version() >= minimum {
 		return nil
