@@ -19,7 +19,7 @@ func TestADeclarationIsCancelled(t *testing.T) {
 		shards[i] = c.Direct(t, i)
 	}
 	mustExec(t, client, "CREATE TABLE big (id bigint PRIMARY KEY, note text)")
-	mustExec(t, client, "INSERT INTO big SELECT i, 'a row of some length, number ' || i FROM generate_series(1, 1000000) AS i")
+	mustExec(t, client, "INSERT INTO big SELECT i, 'a row of some length, number ' || i FROM generate_series(1, 250000) AS i")
 	const waits = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'cleave/declare%')"
 	for _, s := range []struct {
 		name, block, call, see string
@@ -50,7 +50,7 @@ func TestADeclarationIsCancelled(t *testing.T) {
 				t.Errorf("the client hears %v", err)
 			}
 			mustExec(t, blocker, "ROLLBACK")
-			expect(t, other, "SELECT count(*) FROM big", "count; 1000000")
+			expect(t, other, "SELECT count(*) FROM big", "count; 250000")
 			for i, conn := range shards {
 				if gone := one[bool](t, conn, "SELECT to_regclass('big') IS NULL"); gone != (i > 0) {
 					t.Errorf("shard %d has the table: %v", i+1, !gone)

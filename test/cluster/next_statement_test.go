@@ -67,7 +67,7 @@ func expect(t *testing.T, conn *pgx.Conn, query, want string) {
 // tried twice.
 func TestTheNextStatementSeesIt(t *testing.T) {
 	c := cluster.StartRouters(t, 3, 2)
-	const rounds = 8
+	const rounds = 3
 	a, b := c.Routers[0].Dial(t), c.Routers[1].Dial(t)
 	mustExec(t, a, "CREATE TABLE anchor (k bigint PRIMARY KEY)")
 	mustExec(t, a, "SELECT cleave.shard_table('anchor', 'k')")

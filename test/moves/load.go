@@ -35,6 +35,8 @@ type Load struct {
 	// Done counts statements, Failed those that failed in a way that faults explain, and Slowest is the longest that anybody waited.
 	Done, Failed atomic.Int64
 	Slowest      atomic.Int64
+	// Think is how long a writer waits between two changes, on the average: on few processors those that never do could not be caught up with.
+	Think time.Duration
 	// rounds is how often all fixed rows were counted up, unsure whether the last try counts.
 	rounds int64
 	unsure int64
@@ -59,7 +61,7 @@ var schema = []string{
 
 // NewLoad makes the tables and their first rows, through a router.
 func NewLoad(ctx context.Context, c *faults.Cluster, writers int) (*Load, error) {
-	l := &Load{cluster: c}
+	l := &Load{cluster: c, Think: 40 * time.Millisecond}
 	conn, err := l.dial(ctx, c.Routers[0])
 	if err != nil {
 		return nil, err
@@ -263,7 +265,7 @@ func pause(ctx context.Context, faulty bool) {
 	}
 }
 
-// think waits a little: on few processors writers that never do could not be caught up with.
+// think waits a little.
 func think(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -327,7 +329,7 @@ func (w *writer) run(ctx context.Context) {
 			w.s.close()
 			pause(ctx, w.l.Faulty)
 		}
-		think(ctx, time.Duration(w.random.IntN(40))*time.Millisecond)
+		think(ctx, time.Duration(w.random.Int64N(int64(2*w.l.Think))))
 	}
 }
 

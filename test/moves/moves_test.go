@@ -40,6 +40,9 @@ func newStage(t *testing.T, config faults.Config, writers int) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if everything() {
+		load.Think /= 2
+	}
 	return &stage{Cluster: c, load: load}
 }
 

@@ -37,6 +37,7 @@ func (s *stage) verify(t *testing.T, request api.Verify) api.Verified {
 
 // TestVerifyWhileRowsMove: writers and a move are no reason for an alarm, in whichever phase it is; a copy that has lost a row is one.
 func TestVerifyWhileRowsMove(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Start(t.Context())
 	defer s.load.Stop()
@@ -64,6 +65,7 @@ func TestVerifyWhileRowsMove(t *testing.T) {
 				t.Errorf("look %d: %+v, %v", n, found, err)
 				return
 			}
+			time.Sleep(200 * time.Millisecond)
 		}
 	}()
 	s.await(t, id, "ready")
@@ -125,6 +127,7 @@ var repairPoints = []struct{ line, point string }{{"V1", "verify.locked"}, {"V2"
 
 // TestARepairDies at every step: no row is lost, and the next repair leaves each once, where it belongs.
 func TestARepairDies(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 1)
 	for i, c := range repairPoints {
 		t.Run(c.line, func(t *testing.T) {
@@ -233,6 +236,7 @@ func (s *stage) origins(t *testing.T) (left int) {
 
 // TestServersDieInARepair, or their answers are lost, or etcd is away: the repair says so, no row is lost, and the next one leaves each once, where it belongs: lines V4 to V6.
 func TestServersDieInARepair(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 0)
 	has, owner := s.Shards[0], s.Shards[1] // who has the strays, and whose they are
 	conn := s.client(t)
