@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -129,6 +130,9 @@ func (l *ledger) connected(ctx context.Context, who int, work func(*pgx.Conn) er
 		err := work(conn)
 		if err == nil || ctx.Err() != nil {
 			l.done.Add(1)
+			if !everything() { // or others have nothing left of few processors
+				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+			}
 			continue
 		}
 		var refused *pgconn.PgError
