@@ -472,9 +472,28 @@ func TestAMapOlderThanAShardIsNotServed(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	var refused *pgerr.Error
-	if _, err := restored.Rebuild(t.Context(), api.RebuildMap{Apply: true}); !errors.As(err, &refused) || refused.Code != pgerr.ObjectInUse {
-		t.Errorf("rebuilt in the middle of a switch: %v", err)
+	for _, older := range []bool{false, true} { // a shard that has not recorded the map, and a switch that is under way
+		var refused *pgerr.Error
+		if _, err := restored.Rebuild(t.Context(), api.RebuildMap{Apply: true, AllowOlder: older}); !errors.As(err, &refused) || refused.Code != pgerr.ObjectInUse {
+			t.Errorf("rebuilt in the middle of a switch, older records allowed %t: %v", older, err)
+		}
+	}
+}
+
+// TestAMapIsNotReplacedWhileRowsMove: another one would know nothing of the copies, nor of a switch.
+func TestAMapIsNotReplacedWhileRowsMove(t *testing.T) {
+	t.Parallel()
+	servers := pgtest.StartN(t, 2)
+	p := startProcess(t, startEtcd(t), nil)
+	clusterOf(t, p, servers)
+	backup := []byte(asJSON(t, p.follower.Map().Document()))
+	execute(t, servers[0], `INSERT INTO cleave.marks (move, mark) VALUES ('m9', 'move {"keyspace": "main", "target": "s2"}')`)
+	if _, err := p.Import(t.Context(), api.ImportMap{Document: backup}); !found(err, "move_under_way") {
+		t.Errorf("imported while rows move: %v", err)
+	}
+	execute(t, servers[0], "DELETE FROM cleave.marks WHERE move = 'm9'")
+	if _, err := p.Import(t.Context(), api.ImportMap{Document: backup}); err != nil {
+		t.Error(err, reasons(err))
 	}
 }
 

@@ -102,7 +102,7 @@ func (c *Cluster) Import(ctx context.Context, request api.ImportMap) (api.MapCha
 		return api.MapChanged{}, err
 	}
 	changes, more := c.ownerFindings(imported, current, looks)
-	findings = append(findings, more...)
+	findings = append(append(findings, more...), moveFindings(looks)...)
 	answer := api.MapChanged{Cluster: imported.Cluster(), Changes: changes, Findings: findings}
 	if err := refuse(findings, "the map does not fit what the shards have"); err != nil && !request.Force {
 		return api.MapChanged{}, err
@@ -116,6 +116,28 @@ func (c *Cluster) Import(ctx context.Context, request api.ImportMap) (api.MapCha
 	}
 	answer.MapVersion = next.Version()
 	return answer, nil
+}
+
+// moveFindings are about moves that shards know of: another map than that in force knows nothing of their copies, which would be counted twice, nor of a switch that is under way.
+func moveFindings(looks []inspected) (findings []api.Finding) {
+	found := map[string]bool{}
+	for _, look := range looks {
+		if look.err != nil {
+			continue
+		}
+		for _, move := range look.record.Moves {
+			if found[move.ID] {
+				continue
+			}
+			found[move.ID] = true
+			findings = append(findings, api.Finding{
+				Severity: api.Problem, Code: "move_under_way", Shard: look.record.Shard,
+				Message: fmt.Sprintf("move %s to shard %s is under way, of which the document may know nothing", move.ID, move.Target),
+				Hint:    fmt.Sprintf("Wait until it has ended, or cancel it: 'cleave move cancel %s'. If nobody knows of it any more, 'cleave map rebuild --apply' ends it.", move.ID),
+			})
+		}
+	}
+	return findings
 }
 
 // currentOf returns the map in force, nil if there is none. It must be of the same cluster, or have nothing in it.
@@ -303,6 +325,10 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 		}
 		specs = specsOf(m)
 	}
+	before, err := c.storedVersion(ctx)
+	if err != nil {
+		return api.RebuiltMap{}, err
+	}
 	looks := c.readAll(ctx, specs)
 	rebuilt, findings, err := rebuildFrom(looks, request.AllowOlder)
 	if err != nil {
@@ -316,9 +342,16 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 	if err != nil {
 		return api.RebuiltMap{}, err
 	}
+	if current != nil && current.Version() != before { // what the shards said may be older than that, or of both
+		return api.RebuiltMap{}, fmt.Errorf("%w; rebuild the map once more", &store.ConflictError{Base: before, Current: current.Version()})
+	}
 	next, err := c.above(ctx, rebuilt, current, looks)
 	if err != nil {
 		return api.RebuiltMap{}, err
+	}
+	if current != nil && newestRecord(looks) < current.Version() && !request.AllowOlder {
+		return api.RebuiltMap{}, pgerr.New(pgerr.ObjectInUse, "the map in force is newer than what the shards have recorded").
+			WithDetail("It is of version %d, and the newest record of version %d: what has changed since would be undone.", current.Version(), newestRecord(looks)).WithHint("Try again in a moment. --allow-older takes what the shards say all the same.")
 	}
 	if hasLost(current, looks) {
 		if err := c.recordFirst(ctx, next, looks); err != nil {
@@ -333,6 +366,18 @@ func (c *Cluster) Rebuild(ctx context.Context, request api.RebuildMap) (api.Rebu
 	answer.MapVersion, answer.Map = next.Version(), next.Document()
 	answer.Findings = append(answer.Findings, c.adoptMoves(ctx, next, looks)...)
 	return answer, nil
+}
+
+// storedVersion is that of the map that is stored; 0: there is none.
+func (c *Cluster) storedVersion(ctx context.Context) (uint64, error) {
+	m, err := c.config.Store.Map(ctx)
+	if errors.Is(err, store.ErrNoMap) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.Version(), nil
 }
 
 // hasLost says whether shards have recorded a newer map than the store has.

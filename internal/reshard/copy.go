@@ -49,6 +49,7 @@ func (r *run) copy(ctx context.Context) error {
 		return err
 	}
 	c := &copier{r: r, now: now, move: move}
+	defer c.stopBeating()
 	if err := c.run(ctx); err != nil {
 		return err
 	}
@@ -104,6 +105,7 @@ type copier struct {
 
 	snapshot string
 	throttle *throttle
+	stops    func() // ends the beats
 	tables   []*copiedTable
 	chunks   chan chunk
 }
@@ -124,6 +126,12 @@ type chunk struct {
 	from, to int64 // pages; to below 0: up to the end
 }
 
+func (c *copier) stopBeating() {
+	if c.stops != nil {
+		c.stops()
+	}
+}
+
 func (c *copier) run(ctx context.Context) error {
 	if err := c.describe(ctx); err != nil {
 		return err
@@ -139,11 +147,9 @@ func (c *copier) run(ctx context.Context) error {
 		_ = keeper.Close(ctx)
 	}()
 	c.r.say(ctx, "", c.note)
+	c.stops = c.r.beating(ctx, c.now, beatCopying) // the target will catch up with all of it, also with what is written while its tables are completed
 	c.throttle = c.r.giveWay(ctx, c.now, "the copy", c.move.Target)
 	defer c.throttle.close()
-	beating, stop := context.WithCancel(ctx)
-	c.throttle.ended.Go(func() { c.r.beat(beating, c.now, true) }) // the target will catch up with all of it
-	defer stop()
 	return c.copyAll(ctx)
 }
 

@@ -277,7 +277,7 @@ func (r *run) publication(ctx context.Context, now *topology.Map, side, name str
 	if err != nil {
 		return err
 	}
-	parts := []string{"cleave.marks WHERE (move = " + sqltext.QuoteLiteral(move.ID) + " AND " + shard.MarkTravels + ")"}
+	parts := []string{"cleave.marks WHERE (move = " + sqltext.QuoteLiteral(move.ID) + " AND " + shard.MarkTravels + " OR " + shard.BeatTravels(move.ID) + ")"}
 	for _, t := range move.tables(now) {
 		filter, err := selection.Filter(t)
 		if err != nil {

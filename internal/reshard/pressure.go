@@ -38,6 +38,7 @@ type gauge struct {
 	now    *topology.Map
 	shard  string
 	writes bool // the work writes there
+	reads  bool // it does nothing else there than to read WAL, for which no standby is behind
 	conn   *pgx.Conn
 
 	crowd float64 // statements of others under way, on average
@@ -117,6 +118,9 @@ func (g *gauge) measure(ctx context.Context, limits Limits) (worst pressure, err
 		return worst, err
 	}
 	g.crowd += weight * (float64(active) - g.crowd)
+	if g.reads {
+		standbys = nil
+	}
 	for _, one := range []pressure{lagging(g.shard, standbys, limits), g.keeping(slots, limits), g.load(took, limits)} {
 		if one.over(worst) {
 			worst = one
@@ -129,7 +133,7 @@ func (g *gauge) measure(ctx context.Context, limits Limits) (worst pressure, err
 func (g *gauge) position(ctx context.Context) (here int64, active int, err error) {
 	err = g.conn.QueryRow(ctx, `
 		SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()
-			AND application_name <> '`+ownName+`' AND coalesce(wait_event_type, '') NOT IN ('Client', 'Lock', 'Timeout'))`).Scan(&here, &active)
+			AND NOT starts_with(application_name, '`+ownName+`') AND coalesce(wait_event_type, '') NOT IN ('Client', 'Lock', 'Timeout'))`).Scan(&here, &active)
 	if err != nil {
 		return 0, 0, err
 	}

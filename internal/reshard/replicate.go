@@ -258,6 +258,7 @@ func (r *run) mayGoOn(ctx context.Context) error {
 	case !move.Resumed && move.Failures >= mostStops:
 		return stop("shard %q has refused a change, and its log says which: a row that another one there excludes, for example. Mend it and resume the move, or cancel it", move.Target)
 	}
+	r.unheld.Store(true)
 	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.forward()+" ENABLE")
 		return err

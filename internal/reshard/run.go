@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +26,9 @@ type run struct {
 
 	leading sync.Mutex
 	leads   map[string]bool // the shards that know that this process carries the move out
+
+	// unheld: whoever applies changes has stopped, for which it may have a reason that it had to wait, such as a lock_timeout. It does not have to any more.
+	unheld atomic.Bool
 
 	mu      sync.Mutex // guards what follows
 	move    *Move
@@ -459,6 +463,9 @@ func (r *run) connectWith(ctx context.Context, now *topology.Map, name, settings
 	return conn, nil
 }
 
+// longSessions lets a copy take as long as it does. Not all servers know transaction_timeout.
+const longSessions = "SELECT set_config('idle_session_timeout', '0', false), CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL THEN set_config('transaction_timeout', '0', false) END; "
+
 // connect logs in to a shard under a name, with more settings than the usual ones.
 func (v *Mover) connect(ctx context.Context, now *topology.Map, name, application, settings string) (*pgx.Conn, error) {
 	s := now.Shard(name)
@@ -469,7 +476,7 @@ func (v *Mover) connect(ctx context.Context, now *topology.Map, name, applicatio
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; "+settings); err != nil {
+	if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; "+longSessions+settings); err != nil {
 		closeQuietly(conn)
 		return nil, err
 	}

@@ -183,12 +183,14 @@ const (
 
 // throttle slows work of a move down while others need its shards. Make it with [run.giveWay].
 type throttle struct {
-	r      *run
-	what   string // "the copy"
-	gauges [2]*gauge
-	end    context.CancelFunc
-	ended  sync.WaitGroup
-	looked chan struct{} // closed after the first look
+	r    *run
+	what string // "the copy"
+	// carries: it is PostgreSQL that works, and whoever waits for it says why it is slow.
+	carries bool
+	gauges  [2]*gauge
+	end     context.CancelFunc
+	ended   sync.WaitGroup
+	looked  chan struct{} // closed after the first look
 
 	mu     sync.Mutex // guards what follows
 	pace   pace
@@ -201,9 +203,13 @@ type throttle struct {
 
 // giveWay begins to look at the shards for work that writes to one of them.
 func (r *run) giveWay(ctx context.Context, now *topology.Map, what, writes string) *throttle {
-	t := &throttle{r: r, what: what, pace: pace{share: 1}, looked: make(chan struct{})}
+	return r.begin(ctx, now, &throttle{what: what}, writes)
+}
+
+func (r *run) begin(ctx context.Context, now *topology.Map, t *throttle, writes string) *throttle {
+	t.r, t.pace, t.looked = r, pace{share: 1}, make(chan struct{})
 	for i, side := range r.state().sides() {
-		t.gauges[i] = &gauge{r: r, now: now, shard: side, writes: side == writes}
+		t.gauges[i] = &gauge{r: r, now: now, shard: side, writes: side == writes, reads: side != writes && t.carries}
 	}
 	ctx, t.end = context.WithCancel(ctx)
 	t.ended.Go(func() { t.watch(ctx) })
@@ -232,7 +238,7 @@ func (t *throttle) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if text := t.waiting(); text != "" && !t.r.state().Paused {
+		if text := t.waiting(); text != "" && !t.carries && !t.r.state().Paused {
 			t.r.say(ctx, text, nil)
 		}
 	}

@@ -2,6 +2,7 @@ package reshard
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,42 +15,46 @@ import (
 // that applies its changes on the target has to write it as well. Who holds that row there lets the worker wait at it, and the sender behind the worker; who dies holds nothing any more.
 
 const (
-	// beatEvery is how often the mark is written: the worker can be stopped at each.
-	beatEvery = 20 * time.Millisecond
+	// beatEvery is how often the mark is written while the target catches up, and beatCopying while rows are copied: the worker can be stopped at each, and works off what was written in that time in much less.
+	beatEvery   = 20 * time.Millisecond
+	beatCopying = 100 * time.Millisecond
 	// openFor is how long the worker works before it rests, and closedAtMost how long it rests: far less than the time after which a server takes another one for dead.
 	openFor      = 20 * time.Millisecond
 	closedAtMost = time.Second
 )
 
-// beat writes the mark on the source until the context ends. For a new copy it is a new mark: an older one may have come to a target that has lost it.
-func (r *run) beat(ctx context.Context, now *topology.Map, anew bool) {
-	for ctx.Err() == nil {
-		err := r.beatOn(ctx, now, anew)
-		if ctx.Err() == nil {
-			r.mover.config.Logger.Debug("the source cannot be written to for the target's pace", "move", r.id, "error", err)
+// beating writes the mark on the source, until the function that it returns is called.
+func (r *run) beating(ctx context.Context, now *topology.Map, every time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var beats sync.WaitGroup
+	beats.Go(func() {
+		for ctx.Err() == nil {
+			if err := r.beat(ctx, now, every); ctx.Err() == nil {
+				r.mover.config.Logger.Debug("the source cannot be written to for the target's pace", "move", r.id, "error", err)
+			}
+			doze(ctx, time.Second)
 		}
-		doze(ctx, time.Second)
+	})
+	return func() {
+		cancel()
+		beats.Wait()
 	}
 }
 
-func (r *run) beatOn(ctx context.Context, now *topology.Map, anew bool) error {
+func (r *run) beat(ctx context.Context, now *topology.Map, every time.Duration) error {
 	conn, err := r.connect(ctx, now, r.state().Source)
 	if err != nil {
 		return err
 	}
 	defer closeQuietly(conn)
-	if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil { // nothing depends on it
+	beats, err := shard.NewBeats(ctx, conn, r.id)
+	if err != nil {
 		return err
 	}
-	if anew {
-		if err := shard.ForgetBeats(ctx, conn, r.id); err != nil {
-			return err
-		}
-	}
-	tick := time.NewTicker(beatEvery)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		if err := shard.Beat(ctx, conn, r.id); err != nil {
+		if err := beats.Beat(ctx); err != nil {
 			return err
 		}
 		select {
@@ -62,10 +67,10 @@ func (r *run) beatOn(ctx context.Context, now *topology.Map, anew bool) error {
 
 // whileGivingWay does something while the target applies changes at the pace that the throttle allows.
 func (r *run) whileGivingWay(ctx context.Context, now *topology.Map, do func(*throttle) error) error {
-	t := r.giveWay(ctx, now, "catching up", r.state().Target)
+	t := r.begin(ctx, now, &throttle{what: "catching up", carries: true}, r.state().Target)
 	defer t.close()
+	defer r.beating(ctx, now, beatEvery)()
 	working, cancel := context.WithCancel(ctx)
-	t.ended.Go(func() { r.beat(working, now, false) })
 	t.ended.Go(func() { t.pump(working, now) })
 	defer cancel()
 	return do(t)
@@ -81,15 +86,12 @@ func (t *throttle) pump(ctx context.Context, now *topology.Map) {
 	}()
 	for ctx.Err() == nil {
 		doze(ctx, openFor)
-		rest, by, stops := t.due(openFor)
-		if stops || rest > closedAtMost {
-			rest = closedAtMost
-		}
-		if rest < time.Millisecond {
+		rest, by := t.shut()
+		if rest < time.Millisecond || t.r.unheld.Load() {
 			continue
 		}
-		var err error
-		if conn == nil || conn.IsClosed() {
+		if conn == nil {
+			var err error
 			if conn, err = t.r.connect(ctx, now, t.r.state().Target); err != nil {
 				conn = nil
 				doze(ctx, time.Second)
@@ -102,6 +104,23 @@ func (t *throttle) pump(ctx context.Context, now *topology.Map) {
 			continue
 		}
 		t.r.mover.config.Metrics.Throttled(string(by), rest)
+	}
+}
+
+// shut is how long the worker rests now, and why. It never stands still, whatever speaks against going on: the source keeps what it does not carry over.
+func (t *throttle) shut() (rest time.Duration, by Reason) {
+	t.mu.Lock()
+	hurry := t.hurry
+	t.mu.Unlock()
+	rest, by, stops := t.due(openFor)
+	slowly := pace{share: slowest}
+	switch {
+	case hurry:
+		return 0, by
+	case stops:
+		return slowly.rest(openFor), by
+	default:
+		return min(rest, closedAtMost), by
 	}
 }
 

@@ -296,9 +296,13 @@ func (s *Server) settle(ctx context.Context) {
 // awaitSettled waits until no session uses anything that differs between two maps under the older one. It gives up when there is another map.
 func (s *Server) awaitSettled(ctx context.Context, before, m *topology.Map, changed <-chan struct{}) bool {
 	differs := differingKeyspaces(before, m)
+	began := time.Now()
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		if s.isSettled(m, differs) {
 			return true
+		}
+		if time.Since(began) > settlesSoon { // a long transaction, most likely, and each look takes its time
+			pause = 10 * time.Millisecond
 		}
 		select {
 		case <-time.After(pause):
@@ -309,6 +313,9 @@ func (s *Server) awaitSettled(ctx context.Context, before, m *topology.Map, chan
 		}
 	}
 }
+
+// settlesSoon is how long it is looked at again and again whether a map has settled: in a switch others wait for it.
+const settlesSoon = 200 * time.Millisecond
 
 func differingKeyspaces(before, m *topology.Map) []string {
 	var names []string

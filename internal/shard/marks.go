@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -43,48 +44,76 @@ func HasMark(ctx context.Context, conn *pgx.Conn, move, mark string) (has bool, 
 
 // DropMarks removes what a move has left.
 func DropMarks(ctx context.Context, conn *pgx.Conn, move string) error {
-	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1", move); err != nil {
+	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move IN ($1, $2)", move, beatsOf(move)); err != nil {
 		return fmt.Errorf("remove marks: %w", err)
 	}
 	return nil
 }
 
-// beatMark begins the mark that is written again and again, so that who applies changes on the other shard comes by there.
-const beatMark = "beat "
+// beatsOf is what marks stand under that a move writes again and again, so that who applies changes on the other shard comes by there. They do not stand under the move itself: while a snapshot is in use no older version of a row goes away, and whoever looks
+// for another mark of the move would have to walk over all of them.
+func beatsOf(move string) string { return move + " beats" }
 
-// Beat writes the mark again that a move writes again and again. A first one has a name of its own: one that was there before the other shard's copy would never come there.
-func Beat(ctx context.Context, conn *pgx.Conn, move string) error {
-	tag, err := conn.Exec(ctx, "UPDATE cleave.marks SET made = clock_timestamp() WHERE move = $1 AND starts_with(mark, $2)", move, beatMark)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = LeaveMark(ctx, conn, move, beatMark+time.Now().UTC().Format(time.RFC3339Nano))
+// BeatTravels is the condition of such marks, for a publication.
+func BeatTravels(move string) string { return "move = " + sqltext.QuoteLiteral(beatsOf(move)) }
+
+// Beats writes a mark again and again.
+type Beats struct {
+	conn  *pgx.Conn
+	move  string
+	mark  string
+	times int
+}
+
+// beatsOfAName is how often one is written before another takes its place: each time takes longer than the one before while no version goes away.
+const beatsOfAName = 100
+
+// NewBeats forgets those of before: a mark that was there before the other shard's copy would never come there.
+func NewBeats(ctx context.Context, conn *pgx.Conn, move string) (*Beats, error) {
+	if _, err := conn.Exec(ctx, "SET synchronous_commit = off"); err != nil { // nothing depends on them
+		return nil, fmt.Errorf("prepare to write a mark again and again: %w", err)
+	}
+	return &Beats{conn: conn, move: beatsOf(move)}, nil
+}
+
+// Beat writes it once.
+func (b *Beats) Beat(ctx context.Context) error {
+	var err error
+	if b.times%beatsOfAName == 0 {
+		b.mark = time.Now().UTC().Format(time.RFC3339Nano)
+		_, err = b.conn.Exec(ctx, "WITH older AS (DELETE FROM cleave.marks WHERE move = $1) INSERT INTO cleave.marks (move, mark) VALUES ($1, $2)", b.move, b.mark)
+	} else {
+		_, err = b.conn.Exec(ctx, "UPDATE cleave.marks SET made = clock_timestamp() WHERE move = $1 AND mark = $2", b.move, b.mark)
 	}
 	if err != nil {
 		return fmt.Errorf("write a mark again: %w", err)
 	}
+	b.times++
 	return nil
 }
 
-// ForgetBeats removes the mark that a move writes again and again, so that the next is a new one.
-func ForgetBeats(ctx context.Context, conn *pgx.Conn, move string) error {
-	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, beatMark); err != nil {
-		return fmt.Errorf("remove a mark: %w", err)
+// HoldBeats keeps who applies changes here waiting for a time, where it comes by such a mark. Nobody has to wait for a standby for that, and if whoever holds it is not heard of any more, the server lets it go.
+func HoldBeats(ctx context.Context, conn *pgx.Conn, move string, rest time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, rest+holdPatience)
+	defer cancel()
+	limit := (rest + holdPatience).Milliseconds()
+	if _, err := conn.PgConn().Exec(ctx, fmt.Sprintf("BEGIN; SET LOCAL synchronous_commit = off; SET LOCAL lock_timeout = '1s'; SET LOCAL idle_in_transaction_session_timeout = %d; SELECT FROM cleave.marks WHERE %s FOR UPDATE", limit, BeatTravels(move))).ReadAll(); err != nil {
+		return fmt.Errorf("hold a mark: %w", err)
+	}
+	select {
+	case <-time.After(rest):
+	case <-ctx.Done():
+	}
+	letting, done := context.WithTimeout(context.WithoutCancel(ctx), holdPatience) // also if whoever holds it has been told to end
+	defer done()
+	if _, err := conn.Exec(letting, "ROLLBACK"); err != nil {
+		return fmt.Errorf("let a mark go: %w", err)
 	}
 	return nil
 }
 
-// HoldBeats keeps who applies changes here waiting for a time, where it comes by such a mark.
-func HoldBeats(ctx context.Context, conn *pgx.Conn, move string, rest time.Duration) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SELECT FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) FOR UPDATE", move, beatMark); err != nil {
-			return fmt.Errorf("hold a mark: %w", err)
-		}
-		select {
-		case <-time.After(rest):
-		case <-ctx.Done():
-		}
-		return ctx.Err()
-	})
-}
+// holdPatience is how much longer than said a mark is held at most.
+const holdPatience = 2 * time.Second
 
 // PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own.
 func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string) error {
@@ -174,10 +203,11 @@ func NoteMove(ctx context.Context, conn *pgx.Conn, move string, description []by
 
 // BeginSwitch forgets on both shards how an earlier switch of a move has ended, before one begins: of what the heir has it is said anew that it is everything.
 func BeginSwitch(ctx context.Context, owner, heir *pgx.Conn, move, ownerName string) error {
-	if _, err := owner.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", move, takenBack); err != nil {
+	// The heir forgets first: as long as its note is there, the owner's is what says that it does not count.
+	if _, err := heir.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, ArrivedFrom(ownerName)); err != nil {
 		return fmt.Errorf("forget earlier switches: %w", err)
 	}
-	if _, err := heir.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, ArrivedFrom(ownerName)); err != nil {
+	if _, err := owner.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", move, takenBack); err != nil {
 		return fmt.Errorf("forget earlier switches: %w", err)
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // TestWhoHoldsABeatHoldsWhoAppliesChanges: what was committed behind a mark that is written again and again does not arrive while somebody holds that mark on the other shard, and arrives when nobody does, or whoever did is gone.
@@ -22,9 +24,10 @@ func TestWhoHoldsABeatHoldsWhoAppliesChanges(t *testing.T) {
 			}
 		}
 	})
+	beats := must[*Beats](t)(NewBeats(t.Context(), from, "m1"))
 	beat := func() {
 		t.Helper()
-		if err := Beat(t.Context(), from, "m1"); err != nil {
+		if err := beats.Beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,13 +89,21 @@ func TestWhoHoldsABeatHoldsWhoAppliesChanges(t *testing.T) {
 		stop()
 		held.Wait()
 	}
-	if err := ForgetBeats(t.Context(), from, "m1"); err != nil {
-		t.Fatal(err)
+	for range 2 * beatsOfAName { // others take its place
+		beat()
 	}
-	leave("forgotten")
-	arrives("forgotten")
-	var left int
-	if err := to.QueryRow(t.Context(), "SELECT count(*) FROM cleave.marks WHERE starts_with(mark, $1)", beatMark).Scan(&left); err != nil || left > 0 {
-		t.Errorf("%d marks are left: %v", left, err)
+	leave("last")
+	arrives("last")
+	for _, conn := range []*pgx.Conn{from, to} {
+		var left int
+		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM cleave.marks WHERE "+BeatTravels("m1")).Scan(&left); err != nil || left != 1 {
+			t.Errorf("%d marks are written again and again: %v", left, err)
+		}
+		if err := DropMarks(t.Context(), conn, "m1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM cleave.marks").Scan(&left); err != nil || left != 0 {
+			t.Errorf("%d marks are left: %v", left, err)
+		}
 	}
 }

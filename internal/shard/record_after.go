@@ -46,9 +46,11 @@ func (p *Plan) Rehearse(ctx context.Context, conn *pgx.Conn, name string, before
 	if err != nil || script == "" {
 		return err
 	}
-	_, failed := conn.PgConn().Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '100ms'; "+fenceScript(0, "false")+script).ReadAll()
-	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
-		return fmt.Errorf("take a rehearsal back: %w", err)
+	_, failed := conn.PgConn().Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '100ms'; "+fenceScript(0, "false")+script+"; ROLLBACK").ReadAll() // in one text: what it locks nobody is to wait for
+	if failed != nil {
+		if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+			return fmt.Errorf("take a rehearsal back: %w", err)
+		}
 	}
 	if failed != nil && !isUnexpected(failed) && codeOf(failed) != codeLockTimeout {
 		return fmt.Errorf("rehearse what a switch records: %w", failed)
