@@ -32,6 +32,15 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 			return api.MoveList{}, err
 		}
 	}
+	unplaced, err := c.unplaced(ctx, m, request)
+	if err != nil {
+		return api.MoveList{}, err
+	}
+	if len(unplaced) > 0 {
+		if m, err = withPlaced(m, request.Keyspace, unplaced); err != nil {
+			return api.MoveList{}, &InvalidError{Message: err.Error()}
+		}
+	}
 	moves, err := movesFor(m, request)
 	if err != nil {
 		return api.MoveList{}, err
@@ -43,6 +52,9 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	}
 	if !request.DryRun { // nothing is in its way any more
 		if err := c.declareSingle(ctx, undeclared); err != nil {
+			return api.MoveList{}, err
+		}
+		if err := c.placeSchemas(ctx, request.Keyspace, unplaced); err != nil {
 			return api.MoveList{}, err
 		}
 	}
@@ -96,7 +108,7 @@ func movesFor(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
 		if len(request.Tables) > 0 {
 			break
 		}
-		if request.Keyspace != "" && k.Name() != request.Keyspace || k.Strategy() == topology.BySchema && request.Keyspace == "" {
+		if request.Keyspace != "" && k.Name() != request.Keyspace {
 			continue
 		}
 		found, err := keyspaceMoves(k, request)
@@ -181,9 +193,9 @@ func keyspaceMoves(k *topology.Keyspace, request api.StartMove) ([]*reshard.Move
 	moves := make([]*reshard.Move, 0, len(bySource))
 	for _, move := range bySource {
 		move.Ranges = reshard.Join(move.Ranges)
-		moves = append(moves, move)
+		moves = append(moves, apart(k, move)...)
 	}
-	slices.SortFunc(moves, func(a, b *reshard.Move) int { return strings.Compare(a.Source, b.Source) })
+	slices.SortStableFunc(moves, func(a, b *reshard.Move) int { return strings.Compare(a.Source, b.Source) })
 	return moves, nil
 }
 
@@ -316,6 +328,9 @@ func describeMove(m *reshard.Move) api.Move {
 	}
 	for _, p := range m.Pins {
 		d.Keys = append(d.Keys, p)
+	}
+	for _, schema := range m.Schemas {
+		d.Keys = append(d.Keys, []string{schema})
 	}
 	for _, t := range m.Tables {
 		share := 1.0

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,6 +80,11 @@ const tableSizesQuery = `
 	FROM unnest($1::text[]) AS t (name) LEFT JOIN LATERAL pg_partition_tree(to_regclass(t.name)) AS p ON true JOIN pg_class c ON c.oid = coalesce(p.relid, to_regclass(t.name))
 		LEFT JOIN pg_stat_user_tables s ON s.relid = c.oid WHERE c.relkind = 'r' GROUP BY 1`
 
+// schemaSizesQuery tells the size of schemas, and about how many rows they have.
+const schemaSizesQuery = `
+	SELECT n.nspname, sum(pg_total_relation_size(c.oid))::bigint, sum(greatest(c.reltuples, 0))::bigint
+	FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid AND c.relkind IN ('r', 'm') WHERE n.nspname = ANY ($1) GROUP BY 1`
+
 // measured is what a shard has of a table.
 type measured struct {
 	table string
@@ -93,7 +100,7 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 	}
 	names := shardedTables(m)
 	var lock sync.Mutex
-	byShard, samples := map[string][]measured{}, map[string]map[string][]topology.Point{}
+	byShard, samples, schemas := map[string][]measured{}, map[string]map[string][]topology.Point{}, map[string]map[string]rebalance.Size{}
 	for _, look := range each(specsOf(m), func(spec topology.ShardSpec) inspected {
 		return inspected{err: c.connected(ctx, spec, func(ctx context.Context, s session) error {
 			rows, err := s.Query(ctx, tableSizesQuery, names)
@@ -108,9 +115,13 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 			}
 			c.load(spec.Name, found, time.Now())
 			keys, err := sampleKeys(ctx, s, m, spec.Name, found)
+			if err != nil {
+				return err
+			}
+			placed, err := schemaSizes(ctx, s, schemasOn(m, spec.Name))
 			lock.Lock()
 			defer lock.Unlock()
-			byShard[spec.Name], samples[spec.Name] = found, keys
+			byShard[spec.Name], samples[spec.Name], schemas[spec.Name] = found, keys, placed
 			return err
 		})}
 	}) {
@@ -120,9 +131,69 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 		}
 	}
 	withoutAir(byShard)
-	sizes = sizesIn(m, byShard, samples)
+	sizes = append(sizesIn(m, byShard, samples), sizesOfSchemas(m, schemas)...)
 	addCounts(m, sizes, reports)
 	return sizes, silent, nil
+}
+
+// schemasOn are the schemas that keyspaces place on a shard.
+func schemasOn(m *topology.Map, shard string) (names []string) {
+	for _, k := range m.Keyspaces() {
+		if k.Strategy() != topology.BySchema {
+			continue
+		}
+		for _, pin := range k.Spec().Pins {
+			if pin.Shard == shard {
+				names = append(names, pin.Key[0])
+			}
+		}
+	}
+	return names
+}
+
+func schemaSizes(ctx context.Context, s session, schemas []string) (map[string]rebalance.Size, error) {
+	sizes := map[string]rebalance.Size{}
+	if len(schemas) == 0 {
+		return sizes, nil
+	}
+	rows, err := s.Query(ctx, schemaSizesQuery, schemas)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range schemas { // one that has no tables is empty
+		sizes[name] = rebalance.Size{}
+	}
+	var name string
+	var size rebalance.Size
+	_, err = pgx.ForEachRow(rows, []any{&name, &size.Bytes, &size.Rows}, func() error {
+		sizes[name] = size
+		return nil
+	})
+	return sizes, err
+}
+
+// sizesOfSchemas sums up what shards that have answered have of the keyspaces that place schemas.
+func sizesOfSchemas(m *topology.Map, byShard map[string]map[string]rebalance.Size) (sizes rebalance.Sizes) {
+	for _, k := range m.Keyspaces() {
+		if k.Strategy() != topology.BySchema {
+			continue
+		}
+		one, totals := rebalance.KeyspaceSizes{Keyspace: k.Name()}, map[string]rebalance.Size{}
+		for _, pin := range k.Spec().Pins {
+			size, known := byShard[pin.Shard][pin.Key[0]]
+			if !known {
+				continue
+			}
+			total := totals[pin.Shard]
+			totals[pin.Shard] = rebalance.Size{Bytes: total.Bytes + size.Bytes, Rows: total.Rows + size.Rows}
+			one.Pins = append(one.Pins, rebalance.PinSize{Key: pin.Key, Size: size})
+		}
+		for _, shard := range slices.Sorted(maps.Keys(totals)) {
+			one.Shards = append(one.Shards, rebalance.ShardSize{Shard: shard, Size: totals[shard]})
+		}
+		sizes = append(sizes, one)
+	}
+	return sizes
 }
 
 // leastRows is how many rows a table must have for their size to say something.
@@ -150,6 +221,9 @@ func withoutAir(byShard map[string][]measured) {
 // sizesIn sums up what shards have of the keyspaces in which they own something.
 func sizesIn(m *topology.Map, byShard map[string][]measured, samples map[string]map[string][]topology.Point) (sizes rebalance.Sizes) {
 	for _, k := range m.Keyspaces() {
+		if k.Strategy() == topology.BySchema {
+			continue
+		}
 		one := rebalance.KeyspaceSizes{Keyspace: k.Name()}
 		for _, share := range api.DescribeKeyspace(k, false).Shares {
 			tables, known := byShard[share.Shard]
@@ -232,10 +306,16 @@ func (c *Cluster) ApplyRebalance(ctx context.Context, id string) (api.MoveList, 
 		for _, key := range planned.Keys {
 			move.Pins = append(move.Pins, key)
 		}
-		if err := move.Check(m); err != nil && !reshard.OnlyMap(err) {
-			return api.MoveList{}, invalidMove(move, err)
+		these := []*reshard.Move{move}
+		if k := m.Keyspace(move.Keyspace); k != nil {
+			these = apart(k, move)
 		}
-		moves = append(moves, move)
+		for _, one := range these {
+			if err := one.Check(m); err != nil && !reshard.OnlyMap(err) {
+				return api.MoveList{}, invalidMove(one, err)
+			}
+		}
+		moves = append(moves, these...)
 	}
 	list := api.MoveList{Moves: []api.Move{}}
 	for _, move := range moves {

@@ -235,6 +235,7 @@ func (d *definition) name(n facts.Name) {
 			WithDetail("Keyspace %s places schema %q on shard %s.", keyspace.Name(), schema, place.Shard.Name()).WithHint("Connect to that shard for it."))
 	default:
 		d.isOn(place.Shard.Name())
+		d.out.InSchemas = append(d.out.InSchemas, schema)
 	}
 }
 

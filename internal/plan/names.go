@@ -139,8 +139,9 @@ func (p *planner) resolveByPath(r *resolved) {
 	}
 	if away := p.placedAway(); len(away) > 0 {
 		r.class, r.shard = single, away[0]
-		if len(away) > 1 || r.relation != nil || p.declaredByPath(r.Name) != nil {
-			r.class = unclear
+		r.table = p.declaredByPath(r.Name)
+		if len(away) > 1 || r.relation != nil && !p.isPlacedAway(r.relation.Schema) || r.table != nil && !p.isPlacedAway(r.table.Name().Schema) {
+			r.class, r.table = unclear, nil
 		}
 		return
 	}
@@ -249,6 +250,12 @@ func (p *planner) placedAway() []string {
 		}
 	}
 	return shards
+}
+
+// isPlacedAway says whether a schema is on another shard than home. What the home shard has in it is left there, or is not there yet, while it moves.
+func (p *planner) isPlacedAway(schema string) bool {
+	place, keyspace := p.Map.LocateSchema(schema)
+	return keyspace != nil && place.Shard.Name() != p.Home
 }
 
 // resolveNew says where a relation that is to be made will be.

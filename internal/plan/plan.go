@@ -96,6 +96,8 @@ type Statement struct {
 	HoldRight string
 	// Beyond: the definition changes views of declared tables, or rights to tables and owners of tables that it does not name.
 	Beyond bool
+	// InSchemas are schemas which keyspaces place, and in which the definition is about something else than a relation.
+	InSchemas []string
 	// Alters are the declared tables that a definition is about, those of its indexes and triggers included.
 	Alters []RelationName
 	// Load is set for a COPY of a sharded table or of a query, and for one from the client to a reference table.

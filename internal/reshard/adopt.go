@@ -17,7 +17,7 @@ import (
 // noteOn has a shard know what the move is, so that [Adopt] finds it there.
 func (r *run) noteOn(ctx context.Context, conn *pgx.Conn) error {
 	move := r.state()
-	description, err := json.Marshal(Move{ID: move.ID, Keyspace: move.Keyspace, Source: move.Source, Target: move.Target, Ranges: move.Ranges, Pins: move.Pins, Whole: move.Whole,
+	description, err := json.Marshal(Move{ID: move.ID, Keyspace: move.Keyspace, Source: move.Source, Target: move.Target, Ranges: move.Ranges, Pins: move.Pins, Whole: move.Whole, Schemas: move.Schemas,
 		Options: move.Options, Why: move.Why, AskedAt: move.AskedAt, Published: move.Published, Identities: move.Identities})
 	if err != nil {
 		return fmt.Errorf("describe move %s: %w", move.ID, err)
@@ -94,7 +94,7 @@ func (m *Move) keepTables(ctx context.Context, s *store.Store, now *topology.Map
 	if len(tables) == 0 {
 		return nil
 	}
-	_, err := s.BeginMove(ctx, topology.Moving{ID: m.ID, Keyspace: m.Keyspace, Tables: tables})
+	_, err := s.BeginMove(ctx, m.moving(tables))
 	var inTheWay *store.MovingError
 	if errors.As(err, &inTheWay) { // which keeps them too
 		return nil

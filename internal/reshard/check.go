@@ -26,9 +26,7 @@ func (m *Move) Check(now *topology.Map) error {
 		return &topology.NotFoundError{Kind: "shard", Name: m.Target}
 	case m.Source == m.Target:
 		return errors.New("source and target are the same shard")
-	case k != nil && k.Strategy() == topology.BySchema:
-		return errors.New("schemas as tenants cannot be moved yet: their tables are not declared")
-	case len(m.Ranges)+len(m.Pins)+len(m.Whole) == 0:
+	case len(m.Ranges)+len(m.Pins) == 0 && !m.isWhole():
 		return errors.New("there is nothing to move")
 	case target.State() != topology.Active:
 		return fmt.Errorf("shard %q is %s, and takes nothing new", m.Target, target.State())
@@ -117,6 +115,12 @@ func (r *run) check(ctx context.Context) error {
 			return &stopped{err.Error()}
 		}
 	}
+	if len(move.Schemas) > 0 {
+		if now, err = r.listTables(ctx); err != nil {
+			return err
+		}
+		move = r.state()
+	}
 	tables := move.tables(now)
 	if len(tables) == 0 {
 		return r.onlyTheMap(ctx)
@@ -152,7 +156,7 @@ func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 
 // keepTables has all routers refuse definitions of the tables.
 func (r *run) keepTables(ctx context.Context, tables []*topology.Table) error {
-	state, err := r.mover.config.Store.BeginMove(ctx, topology.Moving{ID: r.id, Keyspace: r.state().Keyspace, Tables: namesOf(tables)})
+	state, err := r.mover.config.Store.BeginMove(ctx, r.state().moving(namesOf(tables)))
 	if err != nil {
 		return err
 	}
@@ -166,9 +170,12 @@ func (r *run) keepTables(ctx context.Context, tables []*topology.Table) error {
 	return nil
 }
 
-// onlyTheMap is for a keyspace without tables.
+// onlyTheMap is for a keyspace without tables, and for schemas without any.
 func (r *run) onlyTheMap(ctx context.Context) error {
 	move := r.state()
+	if len(move.Schemas) > 0 {
+		return r.emptySchemas(ctx)
+	}
 	if err := r.divide(ctx); err != nil {
 		return err
 	}

@@ -279,6 +279,9 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 			return err
 		}
 	}
+	if err := r.forgetSchemas(ctx); err != nil {
+		return err
+	}
 	_, err := r.mover.config.Store.EndMove(ctx, move.ID)
 	return err
 }

@@ -111,8 +111,10 @@ type Move struct {
 	Target   string           `json:"target"`
 	Ranges   []Range          `json:"ranges,omitempty"`
 	Pins     []topology.Point `json:"pins,omitempty"`
-	// Whole are tables that move as a whole, from the one shard that has them, as schema.name; then there is no keyspace.
-	Whole   []string  `json:"whole,omitempty"`
+	// Whole are tables that move as a whole, from the one shard that has them, as schema.name; then there is no keyspace, or it is that of their schemas.
+	Whole []string `json:"whole,omitempty"`
+	// Schemas move as a whole too, with all of their tables, which are in Whole.
+	Schemas []string  `json:"schemas,omitempty"`
 	Options Options   `json:"options"`
 	Why     string    `json:"why,omitempty"` // for people
 	AskedAt time.Time `json:"asked_at"`

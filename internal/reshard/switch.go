@@ -40,6 +40,8 @@ type switching struct {
 	mayBeClosed bool
 	// numbers are the sequences of whole tables.
 	numbers []string
+	// inSchemas is how many things are in each schema that moves.
+	inSchemas []int
 	// heldBy is the hold that keeps routers from whole tables.
 	heldBy string
 	begun  time.Time
@@ -192,6 +194,9 @@ func (s *switching) rehearse(ctx context.Context) (err error) {
 		return err
 	}
 	if s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables); err != nil {
+		return err
+	}
+	if s.inSchemas, err = s.sizesOfSchemas(ctx); err != nil {
 		return err
 	}
 	return s.areAlike(ctx)

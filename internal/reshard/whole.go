@@ -15,8 +15,8 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// isWhole says whether whole tables move, each of which is on one shard alone.
-func (m *Move) isWhole() bool { return len(m.Whole) > 0 }
+// isWhole says whether whole tables move, each of which is on one shard alone, by themselves or with their schemas.
+func (m *Move) isWhole() bool { return len(m.Whole)+len(m.Schemas) > 0 }
 
 // wholeTables are the names of the tables that move as a whole.
 func (m *Move) wholeTables() []topology.TableName {
@@ -29,7 +29,7 @@ func (m *Move) wholeTables() []topology.TableName {
 	return names
 }
 
-// markedWhole is what the map says of the tables; false if that is not one thing.
+// markedWhole is what the map says of the tables; false if that is not one thing. The tables of a schema are in the map only while it moves.
 func (m *Move) markedWhole(now *topology.Map) (is mark, alike bool) {
 	tables := m.tables(now)
 	for i, t := range tables {
@@ -39,11 +39,25 @@ func (m *Move) markedWhole(now *topology.Map) (is mark, alike bool) {
 		}
 		is = one
 	}
+	for _, schema := range m.Schemas {
+		place, keyspace := now.LocateSchema(schema)
+		switch {
+		case keyspace == nil || keyspace.Name() != m.Keyspace:
+			return mark{}, false
+		case len(tables) == 0:
+			return plain(place.Shard.Name()), true
+		case place.Shard.Name() != is.owner:
+			return mark{}, false
+		}
+	}
 	return is, len(tables) == len(m.Whole)
 }
 
 func (m *Move) changesWhole(next mark) []topology.Change {
 	var changes []topology.Change
+	for _, schema := range m.Schemas {
+		changes = append(changes, topology.SetPins(m.Keyspace, topology.PinSpec{Key: topology.Point{schema}, Shard: next.owner}))
+	}
 	for _, name := range m.Whole {
 		changes = append(changes, topology.SetTable(topology.TableSpec{Name: name, Kind: topology.Single, Shard: next.owner, Held: next.held}))
 	}
@@ -53,7 +67,7 @@ func (m *Move) changesWhole(next mark) []topology.Change {
 // checkWhole looks at a server before anything is touched. What the target has of the tables' names is not the move's.
 func (m *Move) checkWhole(ctx context.Context, conn *pgx.Conn, now *topology.Map, isSource bool) error {
 	if isSource {
-		problems, err := shard.CheckWhole(ctx, conn, now, m.wholeTables())
+		problems, err := m.whatStays(ctx, conn, now)
 		if err != nil {
 			return err
 		}
@@ -229,9 +243,13 @@ func (s *switching) fenceWhole(ctx context.Context) (err error) {
 // closeWhole has both shards refuse changes of the tables by anybody but replication: the heir too, which an attempt that was taken back may have left open.
 func (s *switching) closeWhole(ctx context.Context) error {
 	s.mayBeClosed = true
-	return s.onBoth(func(conn *pgx.Conn, name string) error {
+	err := s.onBoth(func(conn *pgx.Conn, name string) error {
 		return shard.CloseWhole(ctx, conn, s.tables, map[string]string{s.from: s.to, s.to: s.from}[name])
 	})
+	if err != nil {
+		return err
+	}
+	return s.nothingIsNew(ctx)
 }
 
 // awaitAllWriters waits for whoever writes, of routers too: what a function writes they do not see.
@@ -311,7 +329,7 @@ func (s *switching) closeHeir(ctx context.Context) {
 
 // areAlike sees that nothing has come to the tables since they were made on the heir, as a definition may have that was under way when those began to be refused.
 func (s *switching) areAlike(ctx context.Context) error {
-	problems, err := shard.CheckWhole(ctx, s.owner, s.now, s.tables)
+	problems, err := s.move.whatStays(ctx, s.owner, s.now)
 	if err != nil {
 		return err
 	}

@@ -51,13 +51,28 @@ func (s *session) catalogWithoutOwn(v *plan.Virtual) string {
 
 // seesAllTables refuses a dump that would lack tables: the home shard's catalogue does not have those that another one alone has.
 func (s *session) seesAllTables() *pgerr.Error {
-	for _, t := range s.currentMap().Tables() {
+	m := s.currentMap()
+	for _, t := range m.Tables() {
 		if t.Kind() == topology.Single && t.Shard().Number() != s.home() {
-			return pgerr.New(pgerr.FeatureNotSupported, "pg_dump through the router is not supported while table %s is on shard %s alone", t.Name(), t.Shard().Name()).
-				WithDetail("The dump would lack it: pg_dump sees the catalogue of the home shard.").WithHint("Move it to the home shard, or dump every shard by itself.")
+			return lacksInDump("table "+t.Name().String(), t.Shard().Name())
+		}
+	}
+	for _, k := range m.Keyspaces() {
+		if k.Strategy() != topology.BySchema {
+			continue
+		}
+		for pin := range k.Pins() {
+			if schema, err := k.Texts(pin.Encoded); err == nil && pin.Owner.Number() != s.home() {
+				return lacksInDump("schema "+sqltext.QuoteIdentifier(schema[0]), pin.Owner.Name())
+			}
 		}
 	}
 	return nil
+}
+
+func lacksInDump(what, shard string) *pgerr.Error {
+	return pgerr.New(pgerr.FeatureNotSupported, "pg_dump through the router is not supported while %s is on shard %s alone", what, shard).
+		WithDetail("The dump would lack it: pg_dump sees the catalogue of the home shard.").WithHint("Move it to the home shard, or dump every shard by itself.")
 }
 
 // shardedTables are those of the map, as SQL writes their names.

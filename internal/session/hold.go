@@ -259,12 +259,16 @@ func alike(a, b *topology.Map, name plan.RelationName) bool {
 	return sameTable(specIn(a, name), specIn(b, name))
 }
 
-// specIn is what a map says of a table. One that it does not have is on the home shard alone.
+// specIn is what a map says of a table. One that it does not have is on one shard alone: where its schema is, or on the home shard.
 func specIn(m *topology.Map, name plan.RelationName) topology.TableSpec {
 	if t := m.Table(name.Schema, name.Name); t != nil {
 		return t.Spec()
 	}
 	spec := topology.TableSpec{Kind: topology.Single}
+	if place, keyspace := m.LocateSchema(name.Schema); keyspace != nil {
+		spec.Shard = place.Shard.Name()
+		return spec
+	}
 	if home := m.Home(); home != nil {
 		spec.Shard = home.Name()
 	}

@@ -46,6 +46,11 @@ func (s *session) moveInTheWay(st *plan.Statement) *pgerr.Error {
 			}
 		}
 	}
+	for _, schema := range st.InSchemas {
+		if m, moving := state.MoveOf(topology.TableName{Schema: schema}); moving {
+			return shard.MoveInTheWay(m)
+		}
+	}
 	return nil
 }
 

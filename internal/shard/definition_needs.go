@@ -128,15 +128,20 @@ func (f *needFinder) addSchema(ctx context.Context, n need) error {
 	if _, known := f.found.schemas[n.Schema]; known || n.Schema == "" || n.model.statements == nil {
 		return nil
 	}
-	var content []byte
-	query := `SELECT json_build_object('owner', pg_get_userbyid(n.nspowner), 'grants', ` + grantsOf("n.nspacl") + `) FROM pg_namespace n WHERE n.nspname = $1`
-	if err := f.on.QueryRow(ctx, query, n.Schema).Scan(&content); err != nil {
-		return err
-	}
-	var owner SchemaOwner
-	err := json.Unmarshal(content, &owner)
+	owner, err := describeSchema(ctx, f.on, n.Schema)
 	f.found.schemas[n.Schema] = owner
 	return err
+}
+
+// describeSchema reads what a schema is made with.
+func describeSchema(ctx context.Context, on querier, name string) (owner SchemaOwner, err error) {
+	var content []byte
+	query := `SELECT json_build_object('owner', pg_get_userbyid(n.nspowner), 'grants', ` + grantsOf("n.nspacl") + `) FROM pg_namespace n WHERE n.nspname = $1`
+	if err := on.QueryRow(ctx, query, name).Scan(&content); err != nil {
+		return owner, err
+	}
+	err = json.Unmarshal(content, &owner)
+	return owner, err
 }
 
 // checkNeeds refuses what cannot be carried over. Tables that something reads must be the same everywhere.

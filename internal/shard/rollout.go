@@ -366,7 +366,10 @@ func RolloutInTheWay(r topology.Rollout) *pgerr.Error {
 // MoveInTheWay refuses what cannot be done to tables while rows of theirs move between shards.
 func MoveInTheWay(m topology.Moving) *pgerr.Error {
 	what := fmt.Sprintf("rows of keyspace %q are", m.Keyspace)
-	if m.Keyspace == "" {
+	switch {
+	case len(m.Schemas) > 0:
+		what = fmt.Sprintf("schema %s is", sqltext.QuoteIdentifier(m.Schemas[0]))
+	case m.Keyspace == "":
 		what = fmt.Sprintf("table %s is", m.Tables[0])
 	}
 	return pgerr.New(pgerr.ObjectInUse, "%s moving between shards", what).

@@ -15,7 +15,10 @@ type MovingError struct {
 }
 
 func (e *MovingError) Error() string {
-	if e.Move.Keyspace == "" {
+	switch {
+	case len(e.Move.Schemas) > 0:
+		return fmt.Sprintf("schema %s is moving between shards (move %s)", e.Move.Schemas[0], e.Move.ID)
+	case e.Move.Keyspace == "":
 		return fmt.Sprintf("table %s is moving between shards (move %s)", e.Move.Tables[0], e.Move.ID)
 	}
 	return fmt.Sprintf("rows of keyspace %q are moving between shards (move %s)", e.Move.Keyspace, e.Move.ID)
@@ -26,10 +29,11 @@ type movingRecord struct {
 	ID       string   `json:"id"`
 	Keyspace string   `json:"keyspace"`
 	Tables   []string `json:"tables"` // schema.name, quoted as in SQL
+	Schemas  []string `json:"schemas,omitempty"`
 }
 
 func recordOfMove(m topology.Moving) movingRecord {
-	record := movingRecord{ID: m.ID, Keyspace: m.Keyspace}
+	record := movingRecord{ID: m.ID, Keyspace: m.Keyspace, Schemas: m.Schemas}
 	for _, table := range m.Tables {
 		record.Tables = append(record.Tables, table.String())
 	}
@@ -37,7 +41,7 @@ func recordOfMove(m topology.Moving) movingRecord {
 }
 
 func (r movingRecord) moving() (topology.Moving, error) {
-	moving := topology.Moving{ID: r.ID, Keyspace: r.Keyspace}
+	moving := topology.Moving{ID: r.ID, Keyspace: r.Keyspace, Schemas: r.Schemas}
 	for _, text := range r.Tables {
 		table, err := topology.ParseTableName(text)
 		if err != nil {
@@ -51,7 +55,7 @@ func (r movingRecord) moving() (topology.Moving, error) {
 // BeginMove keeps the tables of a move as they are, once all routers have applied the state that it returns. It fails with a [MovingError] while another move has one of them, with a [RolloutError]
 // while a roll-out changes one, and with a [HeldError] while one is held. The same move again changes nothing.
 func (s *Store) BeginMove(ctx context.Context, moving topology.Moving) (topology.SchemaState, error) {
-	if moving.ID == "" || len(moving.Tables) == 0 {
+	if moving.ID == "" || len(moving.Tables)+len(moving.Schemas) == 0 {
 		return topology.SchemaState{}, errors.New("begin a move: it has no ID or no tables")
 	}
 	return s.changeSchema(ctx, "begin a move", func(seen SchemaOverview) (schemaStep, error) {
@@ -59,13 +63,13 @@ func (s *Store) BeginMove(ctx context.Context, moving topology.Moving) (topology
 		if slices.ContainsFunc(now.Moves, func(m topology.Moving) bool { return m.ID == moving.ID }) {
 			return schemaStep{}, errAsItIs
 		}
-		if other, inTheWay := now.MoveOf(moving.Tables...); inTheWay {
+		if other, inTheWay := now.MoveLike(moving); inTheWay {
 			return schemaStep{}, &MovingError{Move: other}
 		}
 		if other, inTheWay := now.OpenRollout(moving.Tables...); inTheWay {
 			return schemaStep{}, &RolloutError{Rollout: other}
 		}
-		if hold, held := now.Conflict(topology.Hold{Tables: moving.Tables}); held {
+		if hold, held := now.HoldOn(moving); held {
 			return schemaStep{}, &HeldError{Hold: hold}
 		}
 		now.Moves = append(slices.Clip(now.Moves), moving)

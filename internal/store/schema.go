@@ -21,6 +21,7 @@ const (
 	schemaFormat   = 1
 	rolloutsFormat = 2
 	movesFormat    = 3
+	schemasFormat  = 4 // whole schemas move
 )
 
 // maxSchemaBytes leaves room beside the state in what etcd takes as one request.
@@ -70,7 +71,9 @@ func (c storedSchema) encode() (string, error) {
 		record.Rollouts = append(record.Rollouts, recordOf(r))
 	}
 	for _, m := range c.state.Moves {
-		record.Format = movesFormat
+		if record.Format = max(record.Format, movesFormat); len(m.Schemas) > 0 {
+			record.Format = schemasFormat
+		}
 		record.Moves = append(record.Moves, recordOfMove(m))
 	}
 	for _, a := range c.attempts {
@@ -93,8 +96,8 @@ func decodeSchema(kv keyValue) (storedSchema, error) {
 	if err := json.Unmarshal(kv.Value, &record); err != nil {
 		return storedSchema{}, fmt.Errorf("stored schema state: %w", err)
 	}
-	if record.Format < schemaFormat || record.Format > movesFormat {
-		return storedSchema{}, fmt.Errorf("stored schema state has format %d, this version reads formats %d to %d", record.Format, schemaFormat, movesFormat)
+	if record.Format < schemaFormat || record.Format > schemasFormat {
+		return storedSchema{}, fmt.Errorf("stored schema state has format %d, this version reads formats %d to %d", record.Format, schemaFormat, schemasFormat)
 	}
 	current := storedSchema{revision: kv.ModRevision}
 	current.state.Epoch, current.state.MapVersion = record.Epoch, record.MapVersion

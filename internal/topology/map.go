@@ -434,7 +434,7 @@ func (k *Keyspace) checkOwners() error {
 }
 
 // linkSchemas collects the keyspaces of schemas, no schema of which may be in two, nor hold a table that is listed by
-// itself.
+// itself, unless that is where its schema is: so tables are listed while their schema moves.
 func (m *Map) linkSchemas() error {
 	m.bySchema = nil
 	for _, k := range m.Keyspaces() {
@@ -455,9 +455,9 @@ func (m *Map) linkSchemas() error {
 	if len(m.bySchema) == 0 {
 		return nil
 	}
-	for name := range m.tables {
-		if _, k := m.LocateSchema(name.Schema); k != nil {
-			return fmt.Errorf("table %s is in a schema that keyspace %q places as a whole", name, k.Name())
+	for name, t := range m.tables {
+		if place, k := m.LocateSchema(name.Schema); k != nil && (t.Kind() != Single || t.Shard() != place.Shard) {
+			return fmt.Errorf("table %s is in a schema that keyspace %q places as a whole, on shard %q", name, k.Name(), place.Shard.Name())
 		}
 	}
 	return nil

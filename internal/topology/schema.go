@@ -26,13 +26,18 @@ type Moving struct {
 	ID, Keyspace string
 	// Tables are those of the keyspace.
 	Tables []TableName
+	// Schemas move as a whole: whatever is in them stays as it is, and nothing comes to be.
+	Schemas []string
+}
+
+// Keeps says whether the move keeps a table, or what else has that name, as it is.
+func (m Moving) Keeps(name TableName) bool {
+	return slices.Contains(m.Tables, name) || slices.Contains(m.Schemas, name.Schema)
 }
 
 // MoveOf returns a move that keeps one of the tables as it is.
 func (s SchemaState) MoveOf(tables ...TableName) (Moving, bool) {
-	i := slices.IndexFunc(s.Moves, func(m Moving) bool {
-		return slices.ContainsFunc(tables, func(name TableName) bool { return slices.Contains(m.Tables, name) })
-	})
+	i := slices.IndexFunc(s.Moves, func(m Moving) bool { return slices.ContainsFunc(tables, m.Keeps) })
 	if i < 0 {
 		return Moving{}, false
 	}
@@ -93,6 +98,22 @@ func (s SchemaState) Hold(id string) (Hold, bool) {
 // Conflict returns a hold that has a table in common with the given one, other than itself.
 func (s SchemaState) Conflict(wanted Hold) (Hold, bool) {
 	return s.find(func(h Hold) bool { return h.ID != wanted.ID && h.Overlaps(wanted) })
+}
+
+// HoldOn returns a hold on something that a move is to keep as it is.
+func (s SchemaState) HoldOn(m Moving) (Hold, bool) {
+	return s.find(func(h Hold) bool { return len(h.Tables) == 0 || slices.ContainsFunc(h.Tables, m.Keeps) })
+}
+
+// MoveLike returns a move that keeps something of what another is to keep.
+func (s SchemaState) MoveLike(wanted Moving) (Moving, bool) {
+	i := slices.IndexFunc(s.Moves, func(m Moving) bool {
+		return slices.ContainsFunc(wanted.Tables, m.Keeps) || slices.ContainsFunc(m.Tables, wanted.Keeps) || slices.ContainsFunc(wanted.Schemas, func(name string) bool { return slices.Contains(m.Schemas, name) })
+	})
+	if i < 0 {
+		return Moving{}, false
+	}
+	return s.Moves[i], true
 }
 
 func (s SchemaState) find(fits func(Hold) bool) (Hold, bool) {

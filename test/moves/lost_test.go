@@ -17,7 +17,7 @@ func TestEtcdIsLost(t *testing.T) {
 	s.load.Faulty = true
 	s.load.Start(t.Context())
 	defer s.load.Stop()
-	l := faultyLedger(t, s, 2)
+	l := faultyLedger(t, s, 2, "")
 	l.rebuilt.Store(true)
 	defer l.stop()
 	rows, tables := [2]string{"s1", "s2"}, [2]string{"s1", "s2"}

@@ -71,7 +71,7 @@ func (s *stage) crashAt(t *testing.T, point string, shard int, request api.Start
 func TestServersDieWithWholeTables(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
-	l := faultyLedger(t, s, 3)
+	l := faultyLedger(t, s, 3, "")
 	defer l.stop()
 	shards := [2]int{0, 1}
 	for _, c := range []struct {

@@ -1,10 +1,12 @@
 package moves_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -18,12 +20,15 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
 // ledger is load on two tables that refer to each other and are on one shard alone: entries with numbers from a sequence, each with a line, in one transaction or in two statements. It knows what was acknowledged.
 type ledger struct {
-	s      *stage
+	s *stage
+	// schema that has the tables, which a keyspace places; empty: they are tables by themselves.
+	schema string
 	faulty bool // errors are expected, and only what was acknowledged counts
 	end    context.CancelFunc
 	wait   sync.WaitGroup
@@ -39,11 +44,49 @@ type ledger struct {
 
 var ledgerTables = []string{"ledger", "ledger_lines"}
 
-func newLedger(t *testing.T, s *stage) *ledger {
+// tenants is the keyspace that places the schema.
+const tenants = "tenants"
+
+// request asks for the tables to be moved, by themselves or with their schema.
+func (l *ledger) request(to string) api.StartMove {
+	if l.schema != "" {
+		return api.StartMove{To: to, Keyspace: tenants, Keys: [][]string{{l.schema}}}
+	}
+	return api.StartMove{To: to, Tables: ledgerTables}
+}
+
+// paths are the search paths of clients, who name tables without a schema.
+func (l *ledger) path(who int) string {
+	switch {
+	case l.schema == "":
+		return "public"
+	case who%2 == 0:
+		return l.schema
+	default:
+		return l.schema + ", public"
+	}
+}
+
+// names are those of the tables, with their schema.
+func (l *ledger) names() (names []string) {
+	for _, name := range ledgerTables {
+		names = append(names, cmp.Or(l.schema, "public")+"."+name)
+	}
+	return names
+}
+
+func newLedger(t *testing.T, s *stage, schema string) *ledger {
 	t.Helper()
+	l := &ledger{s: s, schema: schema, entries: map[int64]string{}, unclear: map[string]bool{}}
 	conn := s.dial(t, s.Routers[0])
+	if schema != "" {
+		if _, err := s.Routers[0].API().CreateKeyspace(t.Context(), api.CreateKeyspace{Name: tenants, Strategy: topology.BySchema}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, sql := range []string{
 		"CREATE TABLE kinds (kind text PRIMARY KEY)", "INSERT INTO kinds VALUES ('a'), ('b')", "SELECT cleave.reference_table('kinds')",
+		"CREATE SCHEMA IF NOT EXISTS " + cmp.Or(schema, "public"), "SET search_path = " + l.path(1),
 		"CREATE TABLE ledger (id bigserial PRIMARY KEY, note text NOT NULL UNIQUE, kind text NOT NULL REFERENCES kinds, total bigint NOT NULL DEFAULT 0, big text)",
 		"CREATE TABLE ledger_lines (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ledger_id bigint NOT NULL REFERENCES ledger ON DELETE CASCADE, n int NOT NULL)",
 		"CREATE TRIGGER changes BEFORE UPDATE ON ledger FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
@@ -54,7 +97,6 @@ func newLedger(t *testing.T, s *stage) *ledger {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	l := &ledger{s: s, entries: map[int64]string{}, unclear: map[string]bool{}}
 	t.Cleanup(func() {
 		for _, p := range l.problems {
 			t.Error(p)
@@ -64,9 +106,9 @@ func newLedger(t *testing.T, s *stage) *ledger {
 }
 
 // faultyLedger has writers that are used to errors.
-func faultyLedger(t *testing.T, s *stage, writers int) *ledger {
+func faultyLedger(t *testing.T, s *stage, writers int, schema string) *ledger {
 	t.Helper()
-	l := newLedger(t, s)
+	l := newLedger(t, s, schema)
 	l.faulty = true
 	l.start(t.Context(), writers)
 	return l
@@ -116,7 +158,7 @@ func (l *ledger) connected(ctx context.Context, who int, work func(*pgx.Conn) er
 			i++
 			dialling, cancel := context.WithTimeout(ctx, 5*time.Second)
 			var err error
-			conn, err = pgx.Connect(dialling, "postgres://postgres@"+l.s.Routers[i%len(l.s.Routers)].Listen+"/postgres?sslmode=disable")
+			conn, err = pgx.Connect(dialling, "postgres://postgres@"+l.s.Routers[i%len(l.s.Routers)].Listen+"/postgres?sslmode=disable&search_path="+url.QueryEscape(l.path(who)))
 			cancel()
 			if err != nil {
 				conn = nil
@@ -215,7 +257,7 @@ func (l *ledger) read(ctx context.Context) {
 // check compares all that is there with what was acknowledged, and sees that one shard alone has the tables.
 func (l *ledger) check(t *testing.T, owner string) {
 	t.Helper()
-	rows, err := l.s.dial(t, l.s.Routers[0]).Query(t.Context(), "SELECT id, note FROM ledger WHERE note !~ '^first'")
+	rows, err := l.s.dial(t, l.s.Routers[0]).Query(t.Context(), "SELECT id, note FROM "+l.names()[0]+" WHERE note !~ '^first'")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +285,7 @@ func (l *ledger) check(t *testing.T, owner string) {
 func (l *ledger) isOn(t *testing.T, owner string) {
 	t.Helper()
 	err := l.s.EachShard(t.Context(), func(i int, conn *pgx.Conn) error {
-		for _, table := range ledgerTables {
+		for _, table := range l.names() {
 			var has bool
 			if err := conn.QueryRow(t.Context(), "SELECT to_regclass($1) IS NOT NULL", table).Scan(&has); err != nil {
 				return err
@@ -263,13 +305,35 @@ func (l *ledger) isOn(t *testing.T, owner string) {
 func TestWholeTablesMove(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
-	l := newLedger(t, s)
+	playLedger(t, s, newLedger(t, s, ""))
+}
+
+// TestASchemaMoves with all of its tables, as a tenant that has a schema does: nobody notices, whether names have their schema from the search path alone or not, and in the meantime nothing can be made in it.
+func TestASchemaMoves(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 3}, 0)
+	playLedger(t, s, newLedger(t, s, "acme"))
+	m, err := s.Routers[0].API().Map(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range m.Tables() {
+		if table.Name().Schema == "acme" {
+			t.Errorf("the map lists table %s though nothing moves", table.Name())
+		}
+	}
+}
+
+// playLedger moves the tables from shard to shard, back, and nowhere.
+func playLedger(t *testing.T, s *stage, l *ledger) {
+	t.Helper()
 	l.start(t.Context(), 4)
 	defer l.stop()
 	move := func(to string, keep float64, ends string) api.Move {
 		t.Helper()
-		before := l.done.Load()
-		id := s.start(t, api.StartMove{To: to, Tables: ledgerTables, KeepSeconds: keep})
+		before, request := l.done.Load(), l.request(to)
+		request.KeepSeconds = keep
+		id := s.start(t, request)
 		m := s.await(t, id, ends)
 		t.Logf("to %s: held for %v ms, %d statements", to, m.Switches, l.done.Load()-before)
 		return m
@@ -279,28 +343,53 @@ func TestWholeTablesMove(t *testing.T) {
 	move("s3", 0, "done")
 	kept := move("s1", 600, "switched")
 	time.Sleep(200 * time.Millisecond)
-	refusesStrangers(t, s, 2)
+	l.refusesStrangers(t, 2)
 	s.wish(t, kept.ID, "roll back")
 	s.await(t, kept.ID, "rolled back")
 	l.isOn(t, "s3")
-	manual := s.start(t, api.StartMove{To: "s2", Tables: ledgerTables, Manual: true})
+	request := l.request("s2")
+	request.Manual = true
+	manual := s.start(t, request)
 	s.await(t, manual, "ready")
-	for _, sql := range []string{"ALTER TABLE ledger ADD COLUMN more int", "DROP TABLE ledger_lines", "TRUNCATE ledger_lines"} {
-		_, err := s.dial(t, s.Routers[1]).Exec(t.Context(), sql)
+	refusesDefinitions(t, s, l)
+	l.refusesStrangers(t, 1)
+	s.wish(t, manual, "cancel")
+	s.await(t, manual, "cancelled")
+	to := drain(t, s, l, "s3")
+	l.stop()
+	l.check(t, to)
+	s.clean(t)
+	t.Logf("%d statements", l.done.Load())
+}
+
+// refusesDefinitions sees that nothing about the tables can be changed, nor anything be made in a schema that moves.
+func refusesDefinitions(t *testing.T, s *stage, l *ledger) {
+	t.Helper()
+	conn := s.dial(t, s.Routers[1])
+	definitions := []string{"ALTER TABLE ledger ADD COLUMN more int", "DROP TABLE ledger_lines", "TRUNCATE ledger_lines"}
+	if l.schema != "" {
+		definitions = append(definitions, "CREATE TABLE acme.more (id int)", "CREATE TYPE acme.mood AS ENUM ('good')", "CREATE FUNCTION acme.one() RETURNS int LANGUAGE sql RETURN 1", "CREATE VIEW acme.seen AS SELECT id FROM ledger")
+	}
+	for _, sql := range append([]string{"SET search_path = " + l.path(0)}, definitions...) {
+		_, err := conn.Exec(t.Context(), sql)
 		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || refused.Code != "55006" {
+		if sql[:3] != "SET" && (!errors.As(err, &refused) || refused.Code != "55006") {
 			t.Errorf("%s while the table moves: %v", sql, err)
 		}
 	}
-	refusesStrangers(t, s, 1)
-	s.wish(t, manual, "cancel")
-	s.await(t, manual, "cancelled")
-	plan, err := s.Routers[0].API().PlanRebalance(t.Context(), api.PlanRebalance{Drain: "s3"})
+}
+
+// drain plans that a shard gives all it has, the tables among that, does it, and returns who has them then.
+func drain(t *testing.T, s *stage, l *ledger, shard string) (taker string) {
+	t.Helper()
+	plan, err := s.Routers[0].API().PlanRebalance(t.Context(), api.PlanRebalance{Drain: shard})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := slices.IndexFunc(plan.Moves, func(m api.RebalanceMove) bool { return len(m.Tables) > 0 })
-	if at < 0 || len(plan.Moves[at].Tables) != 2 || plan.Moves[at].Bytes == 0 {
+	at := slices.IndexFunc(plan.Moves, func(m api.RebalanceMove) bool {
+		return len(m.Tables) == len(ledgerTables) || l.schema != "" && slices.ContainsFunc(m.Keys, func(key []string) bool { return key[0] == l.schema })
+	})
+	if at < 0 || plan.Moves[at].Bytes == 0 {
 		t.Fatalf("draining the shard does not move its tables: %+v", plan.Moves)
 	}
 	drained, err := s.Routers[0].API().ApplyRebalance(t.Context(), plan.ID)
@@ -310,20 +399,20 @@ func TestWholeTablesMove(t *testing.T) {
 	for _, m := range drained.Moves {
 		s.await(t, m.ID, "done")
 	}
-	l.stop()
-	l.check(t, plan.Moves[at].To)
-	s.clean(t)
-	t.Logf("%d statements", l.done.Load())
+	return plan.Moves[at].To
 }
 
 // refusesStrangers sees that a shard that does not own the tables refuses every change of them.
-func refusesStrangers(t *testing.T, s *stage, shard int) {
+func (l *ledger) refusesStrangers(t *testing.T, shard int) {
 	t.Helper()
-	conn, err := s.Shards[shard].Connect(t.Context())
+	conn, err := l.s.Shards[shard].Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), "SET search_path = "+l.path(1)); err != nil {
+		t.Fatal(err)
+	}
 	for _, sql := range []string{"INSERT INTO ledger (note, kind) VALUES ('stranger', 'a')", "UPDATE ledger SET total = 0", "DELETE FROM ledger", "TRUNCATE ledger_lines"} {
 		var refused *pgconn.PgError
 		if _, err := conn.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != "CL001" {
@@ -332,13 +421,16 @@ func refusesStrangers(t *testing.T, s *stage, shard int) {
 	}
 }
 
-// wholePoints are where the leader is killed while whole tables move: the lines of DESIGN.md about them.
-var wholePoints = []struct {
+// wholePoint is where the leader is killed while whole tables move.
+type wholePoint struct {
 	line, point string
 	when, wish  string // the wish comes in that phase
 	ends        string
 	always      bool
-}{
+}
+
+// wholePoints are the lines of DESIGN.md about whole tables, schemaPoints those that are about schemas alone.
+var wholePoints = []wholePoint{
 	{"W1", "move.preparing", "", "", "done", false},
 	{"W2", "move.copy.rows", "", "", "done", false},
 	{"W3", "move.catching-up", "", "", "done", false},
@@ -352,14 +444,38 @@ var wholePoints = []struct {
 	{"W10", "move.cancelling", "ready", "cancel", "cancelled", true},
 }
 
+var schemaPoints = []wholePoint{
+	{"W12", "move.listed", "", "", "done", true},
+	{"W13", "move.unlisted", "", "", "done", true},
+	{"W13 cancelled", "move.unlisted", "ready", "cancel", "cancelled", false},
+}
+
 // TestTheLeaderDiesWithWholeTables at every step: another one goes on, and nothing is lost.
 func TestTheLeaderDiesWithWholeTables(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
-	l := faultyLedger(t, s, 3)
+	l := faultyLedger(t, s, 3, "")
+	playPoints(t, s, l, wholePoints)
+}
+
+// TestTheLeaderDiesWithASchema where the map lists its tables and lists them no more. All else are the steps of whole tables.
+func TestTheLeaderDiesWithASchema(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 3}, 0)
+	l := faultyLedger(t, s, 3, "acme")
+	points := schemaPoints
+	if everything() {
+		points = slices.Concat(schemaPoints, wholePoints)
+	}
+	playPoints(t, s, l, points)
+}
+
+// playPoints kills the leader at each point.
+func playPoints(t *testing.T, s *stage, l *ledger, points []wholePoint) {
+	t.Helper()
 	defer l.stop()
 	shards := [2]string{"s1", "s2"}
-	for _, c := range wholePoints {
+	for _, c := range points {
 		if !c.always && !everything() {
 			continue
 		}
@@ -371,7 +487,9 @@ func TestTheLeaderDiesWithWholeTables(t *testing.T) {
 			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Kill, Process: leader.PID()}); err != nil {
 				t.Fatal(err)
 			}
-			id := s.start(t, api.StartMove{To: shards[1], Tables: ledgerTables, Manual: c.when == "ready"})
+			request := l.request(shards[1])
+			request.Manual = c.when == "ready"
+			id := s.start(t, request)
 			if c.when != "" {
 				s.await(t, id, c.when)
 				s.wish(t, id, c.wish)

@@ -1,0 +1,168 @@
+package reshard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/failpoint"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
+)
+
+// A schema that a keyspace places moves as its tables do, which move as a whole. For as long as that takes the map lists them, each on the shard where its schema is; so whoever routes, holds or fences tables need not know of schemas.
+
+// moving is what keeps routers from changing what moves.
+func (m *Move) moving(tables []topology.TableName) topology.Moving {
+	if m.isWhole() {
+		return topology.Moving{ID: m.ID, Tables: tables, Schemas: m.Schemas}
+	}
+	return topology.Moving{ID: m.ID, Keyspace: m.Keyspace, Tables: tables}
+}
+
+// forgetSchemas takes the tables of schemas out of the map again: it says where the schemas are.
+func (r *run) forgetSchemas(ctx context.Context) error {
+	move := r.state()
+	if len(move.Schemas) == 0 {
+		return nil
+	}
+	_, err := r.leadership.UpdateMap(ctx, func(now *topology.Map) (*topology.Map, error) {
+		var changes []topology.Change
+		for _, t := range now.Tables() {
+			if slices.Contains(move.Schemas, t.Name().Schema) {
+				changes = append(changes, topology.DropTable(t.Name().String()))
+			}
+		}
+		if len(changes) == 0 {
+			return nil, errAsItIs
+		}
+		return now.Next(changes...)
+	})
+	failpoint.Hit("move.unlisted")
+	if errors.Is(err, errAsItIs) {
+		return nil
+	}
+	return err
+}
+
+// whatStays says what keeps the tables from being moved, and what of their schemas would stay behind.
+func (m *Move) whatStays(ctx context.Context, conn *pgx.Conn, now *topology.Map) ([]string, error) {
+	problems, err := shard.CheckWhole(ctx, conn, now, m.wholeTables())
+	for _, schema := range m.Schemas {
+		if err != nil || m.RollsBack { // what is on the target besides was there before
+			break
+		}
+		var left []string
+		left, err = shard.LeftInSchema(ctx, conn, schema, m.wholeTables())
+		problems = append(problems, left...)
+	}
+	return problems, err
+}
+
+// sizesOfSchemas is how many things are in the schemas that move, when nobody makes any.
+func (s *switching) sizesOfSchemas(ctx context.Context) (sizes []int, err error) {
+	for _, schema := range s.move.Schemas {
+		size, err := shard.SizeOfSchema(ctx, s.owner, schema)
+		if err != nil {
+			return nil, err
+		}
+		sizes = append(sizes, size)
+	}
+	return sizes, nil
+}
+
+// nothingIsNew sees that nothing has come to the schemas since they were looked at: by then a router that has heard of nothing may still have let somebody define something.
+func (s *switching) nothingIsNew(ctx context.Context) error {
+	sizes, err := s.sizesOfSchemas(ctx)
+	if err == nil && !slices.Equal(sizes, s.inSchemas) {
+		err = errors.New("something was made or dropped in the schema meanwhile")
+	}
+	return err
+}
+
+// listTables has the map list the tables of the schemas, when none can come to be or go any more.
+func (r *run) listTables(ctx context.Context) (*topology.Map, error) {
+	move := r.state()
+	if err := r.keepTables(ctx, nil); err != nil {
+		return nil, err
+	}
+	var whole []string
+	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
+		for _, schema := range move.Schemas {
+			if _, err := shard.SizeOfSchema(ctx, source, schema); err != nil { // a definition may have begun before they were refused
+				return err
+			}
+			names, err := shard.TablesIn(ctx, source, schema)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				whole = append(whole, name.String())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.save(ctx, func(m *Move) { m.Whole = whole }); err != nil {
+		return nil, err
+	}
+	now, err := r.leadership.UpdateMap(ctx, func(now *topology.Map) (*topology.Map, error) {
+		if is, alike := (&Move{Keyspace: move.Keyspace, Schemas: move.Schemas}).markedWhole(now); !alike || is.owner != move.Source {
+			return nil, errOtherMap
+		}
+		return now.Next(move.listed(now, whole)...)
+	})
+	failpoint.Hit("move.listed")
+	return now, err
+}
+
+// listed are the changes of a map after which it has the tables of the schemas, and no others there.
+func (m *Move) listed(now *topology.Map, whole []string) (changes []topology.Change) {
+	for _, t := range now.Tables() {
+		if slices.Contains(m.Schemas, t.Name().Schema) && !slices.Contains(whole, t.Name().String()) {
+			changes = append(changes, topology.DropTable(t.Name().String()))
+		}
+	}
+	for _, name := range whole {
+		changes = append(changes, topology.SetTable(topology.TableSpec{Name: name, Kind: topology.Single, Shard: m.Source}))
+	}
+	return changes
+}
+
+// emptySchemas moves schemas that have no tables. Anything else in them is refused.
+func (r *run) emptySchemas(ctx context.Context) error {
+	move := r.state()
+	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
+		return r.on(ctx, move.Target, func(ctx context.Context, target *pgx.Conn) error {
+			for _, schema := range move.Schemas {
+				problems, err := shard.LeftInSchema(ctx, source, schema, nil)
+				if err != nil {
+					return err
+				}
+				if len(problems) > 0 {
+					return stop("shard %q: %s", move.Source, strings.Join(problems, "; "))
+				}
+				if err := pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error { return shard.CarrySchema(ctx, source, tx, schema) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	now, err := r.publish(ctx, plain(move.Target), nil, plain(move.Source))
+	if err != nil {
+		return err
+	}
+	if err := r.forget(ctx, now); err != nil {
+		return err
+	}
+	return r.enter(ctx, Done)
+}
