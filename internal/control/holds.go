@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -58,9 +59,24 @@ func (c *Cluster) lookAtHolds(ctx context.Context, known *knownHolds) {
 	}
 	var finishing sync.WaitGroup
 	for _, hold := range known.due(overview, c.config.HoldGrace) {
+		if c.isMovesOwn(ctx, hold) {
+			continue
+		}
 		finishing.Go(func() { c.noteFinished(ctx, known, hold, c.finish(ctx, hold)) })
 	}
 	finishing.Wait()
+}
+
+// isMovesOwn says whether a move that is carried out has the hold: whoever carries it out releases the hold, when what the switch has done was taken back. Before that the tables' owner may refuse changes, and their sequences be at their end.
+func (c *Cluster) isMovesOwn(ctx context.Context, hold topology.Hold) bool {
+	if hold.Move == "" {
+		return false
+	}
+	move, err := reshard.Find(ctx, c.config.Store, hold.Move)
+	if errors.Is(err, store.ErrNoJob) {
+		return false
+	}
+	return err != nil || !move.Phase.HasEnded()
 }
 
 // goBeyond raises the epoch above all that routers have, after etcd was put back to an earlier state: what they have they keep,

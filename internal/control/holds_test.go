@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -231,4 +233,25 @@ func stateWentBack(t *testing.T, endpoints []string) {
 		t.Fatal(err)
 	}
 	eventually(t, "the epoch is raised beyond what routers have", func() bool { return schemaState(t, p).Epoch == 51 })
+}
+
+// TestHoldsOfMoves are let alone while somebody carries the move out, who knows what a switch has done that was not taken back: the tables' owner may refuse changes.
+func TestHoldsOfMoves(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, startEtcd(t), nil)
+	for id, phase := range map[string]reshard.Phase{"open": reshard.Switching, "ended": reshard.Done} {
+		move := &reshard.Move{ID: id, Phase: phase, Stopped: "nobody is to carry it out"}
+		body, err := json.Marshal(move)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.store.AskJob(t.Context(), store.Job{ID: id, Kind: reshard.Kind, State: string(phase), Body: body}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for move, wants := range map[string]bool{"open": true, "ended": false, "forgotten": false, "": false} {
+		if is := p.isMovesOwn(t.Context(), topology.Hold{ID: "h", Move: move}); is != wants {
+			t.Errorf("a hold of move %q is left to it: %t", move, is)
+		}
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 )
@@ -27,21 +25,32 @@ func (r *run) endAbandoned(ctx context.Context) {
 		return
 	}
 	for _, side := range r.state().sides() {
-		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-			using, err := shard.RoutersOf(ctx, conn)
-			if err != nil {
-				return err
-			}
-			ended, err := shard.EndAbandoned(ctx, conn, r.goneOf(using, routers), abandonedAfter)
-			if ended > 0 {
-				logger.Warn("transactions of routers that are gone were ended", "shard", side, "transactions", ended)
-			}
-			return err
-		})
-		if err != nil {
+		if err := r.endAbandonedOn(ctx, side, routers); err != nil {
 			logger.Warn("transactions of routers that are gone were not looked for", "shard", side, "error", err)
 		}
 	}
+}
+
+// endAbandonedOn does so on a shard, without having it know who carries the move out: it may have forgotten that for good.
+func (r *run) endAbandonedOn(ctx context.Context, side string, routers []store.Router) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := r.mover.connect(ctx, now, side, "cleave/move", "")
+	if err != nil {
+		return err
+	}
+	defer closeQuietly(conn)
+	using, err := shard.RoutersOf(ctx, conn)
+	if err != nil {
+		return err
+	}
+	ended, err := shard.EndAbandoned(ctx, conn, r.goneOf(using, routers), abandonedAfter)
+	if ended > 0 {
+		r.mover.config.Logger.Warn("transactions of routers that are gone were ended", "move", r.id, "shard", side, "transactions", ended)
+	}
+	return err
 }
 
 // goneOf are those of some routers that have had no record for long.

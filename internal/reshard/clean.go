@@ -96,9 +96,12 @@ func (r *run) carryBack(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case refused && move.Failures >= mostRefusals:
+	case refused && move.refusals() >= mostRefusals:
 		return r.noWayBack(ctx, fmt.Sprintf("shard %q refuses a change, and its log says which: there is no way back", move.Source))
 	case refused:
+		if err := r.save(ctx, (*Move).refused); err != nil {
+			return err
+		}
 		return fmt.Errorf("shard %q has refused a change of the way back, and its log says which: it is tried again", move.Source)
 	case !move.CarriesBack:
 		return r.save(ctx, func(m *Move) { m.CarriesBack = true })
@@ -211,7 +214,7 @@ func (r *run) cancel(ctx context.Context) error {
 			m.goTo(Switched)
 			m.Error = "it was asked to cancel, and the owner had changed by then"
 		})
-	case alike && is.held:
+	case alike && (is.held || c.isClosing(is)):
 		return r.letGo(ctx)
 	case alike && move.isWhole() && len(move.Published) > 0 && is.owner == move.Source: // of a switch that nobody has taken back: a store that was lost knows of none
 		if err := r.letGo(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -192,7 +193,7 @@ func (c *copier) note(m *Move) {
 
 // makeSlot makes the slot that keeps the changes from now on, and a snapshot of what was before, which lives as long as the connection.
 func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
-	conn, err := c.r.mover.config.Access.Replicate(ctx, c.now.Shard(c.move.Source).Spec())
+	conn, err := c.r.mover.config.Access.Replicate(ctx, c.now.Shard(c.move.Source).Spec(), shard.Application(c.r.application(), c.r.leadership.Token())) // so that a later leader ends it
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +204,12 @@ func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
 	})
 	if err == nil && (len(results) != 1 || len(results[0].Rows) != 1 || len(results[0].Rows[0]) < 3) {
 		err = errors.New("the server did not tell the snapshot")
+	}
+	if err == nil {
+		if err = c.r.on(ctx, c.move.Source, func(context.Context, *pgx.Conn) error { return nil }); errors.Is(err, store.ErrNotLeader) { // nobody else would drop it, if it was made after the next leader looked
+			_, dropped := conn.Exec(ctx, "DROP_REPLICATION_SLOT "+c.move.forward()).ReadAll()
+			err = errors.Join(err, dropped)
+		}
 	}
 	if err != nil {
 		_ = conn.Close(ctx)

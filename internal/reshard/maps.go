@@ -23,7 +23,11 @@ type mark struct {
 func (c course) announced() mark { return c.mark(c.from, c.to, topology.Incoming, false) }
 func (c course) holding() mark   { return c.mark(c.from, c.to, topology.Incoming, true) }
 func (c course) closed() mark    { return c.mark(c.from, c.to, topology.Opening, true) }
+func (c course) closing() mark   { return c.mark(c.from, c.to, topology.Closing, false) }
 func (c course) turned() mark    { return c.mark(c.to, c.from, topology.Leaving, false) }
+
+// isClosing says whether the heir has to hear that it does not get the rows. Of whole tables nobody sees the copy.
+func (c course) isClosing(is mark) bool { return !c.whole && is == c.closing() }
 
 func (c course) mark(owner, copyOn string, state topology.CopyState, held bool) mark {
 	if c.whole {

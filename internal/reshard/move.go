@@ -131,6 +131,9 @@ type Move struct {
 	Error    string    `json:"error,omitempty"`
 	FailedAt time.Time `json:"failed_at,omitzero"`
 	Failures int       `json:"failures,omitempty"`
+	// Refusals is how often what carries changes had stopped while both servers were there, and RefusedAt when it had last.
+	Refusals  int       `json:"refusals,omitempty"`
+	RefusedAt time.Time `json:"refused_at,omitzero"`
 
 	// Published are the tables of the keyspace, or those that move as a whole, when the move began: nothing was made on a server before. Tables are the same, with what was copied of each.
 	Published []string        `json:"published,omitempty"`

@@ -108,7 +108,7 @@ func TestTheMapSaysHowFarAMoveIs(t *testing.T) {
 	}
 	forth := move.course()
 	now := pinned
-	for _, next := range []mark{plain("a"), forth.announced(), forth.holding(), forth.closed(), forth.turned(), plain("b")} {
+	for _, next := range []mark{plain("a"), forth.announced(), forth.holding(), forth.closed(), forth.holding(), forth.closing(), forth.announced(), forth.holding(), forth.closed(), forth.turned(), plain("b")} {
 		changes, err := move.changes(now, next)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestTheMapSaysHowFarAMoveIs(t *testing.T) {
 		if is, alike, err := move.marked(now); err != nil || !alike || is != next {
 			t.Errorf("%+v is read as %+v, %v, %v", next, is, alike, err)
 		}
-		if k := now.Keyspace("main"); k.Holds() != next.held || k.IsMoving() != (next.copyOn != "") {
+		if k := now.Keyspace("main"); k.Holds() != next.held || k.IsMoving() != (next.copyOn != "") || k.Closes() != forth.isClosing(next) {
 			t.Errorf("%+v: holds %v, moves %v", next, k.Holds(), k.IsMoving())
 		}
 		for _, r := range now.Keyspace("main").Spec().Ranges[2:] {

@@ -255,7 +255,11 @@ func (r *run) mayGoOn(ctx context.Context) error {
 		return err
 	case enabled:
 		return nil
-	case !move.Resumed && move.Failures >= mostStops:
+	}
+	if err := r.on(ctx, move.Source, func(context.Context, *pgx.Conn) error { return nil }); err != nil { // a server that is away stops it too
+		return err
+	}
+	if !move.Resumed && move.refusals() >= mostStops {
 		return stop("shard %q has refused a change, and its log says which: a row that another one there excludes, for example. Mend it and resume the move, or cancel it", move.Target)
 	}
 	r.unheld.Store(true)
@@ -266,11 +270,28 @@ func (r *run) mayGoOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !move.Resumed { // a server that was away stops it too
-		return fmt.Errorf("the subscription on shard %q has stopped, and its log says why: it is tried again", move.Target)
+	if move.Resumed {
+		return r.save(ctx, func(m *Move) { m.Resumed = false })
 	}
-	return r.save(ctx, func(m *Move) { m.Resumed = false })
+	if err := r.save(ctx, (*Move).refused); err != nil {
+		return err
+	}
+	return fmt.Errorf("the subscription on shard %q has stopped, and its log says why: it is tried again", move.Target)
 }
+
+// calm is how long nothing is refused before earlier refusals are forgotten: servers that were away now and then have stopped a subscription as often as one change that is refused each time.
+const calm = 5 * time.Minute
+
+// refusals is how often a subscription has stopped lately while both servers were there.
+func (m *Move) refusals() int {
+	if time.Since(m.RefusedAt) > calm {
+		return 0
+	}
+	return m.Refusals
+}
+
+// refused counts one more.
+func (m *Move) refused() { m.Refusals, m.RefusedAt = m.refusals()+1, time.Now().UTC() }
 
 // mostStops is how often a subscription that has stopped is started again.
 const mostStops = 4

@@ -323,7 +323,7 @@ func (m *Move) grant(wish Wish) {
 		m.Paused = true
 	case wish == Resume:
 		m.Resumed = m.Stopped != ""
-		m.Paused, m.Stopped, m.Failures = false, "", 0
+		m.Paused, m.Stopped, m.Failures, m.Refusals = false, "", 0, 0
 	case wish == Cancel && (m.Phase.mayCancel() || m.Phase == Switching):
 		m.goTo(Cancelling)
 		m.Paused, m.Stopped = false, ""
@@ -344,7 +344,7 @@ func (m *Move) grant(wish Wish) {
 
 func (m *Move) goTo(p Phase) {
 	now := time.Now().UTC()
-	m.Phase, m.Since, m.Waiting, m.Error, m.Failures = p, now, "", m.NoWayBack, 0
+	m.Phase, m.Since, m.Waiting, m.Error, m.Failures, m.Refusals = p, now, "", m.NoWayBack, 0, 0
 	if p.HasEnded() {
 		m.Ended = now
 	}

@@ -73,7 +73,7 @@ func (r *run) switchOver(ctx context.Context) error {
 		}
 		return r.switched(ctx)
 	}
-	if is.held || len(holds) > 0 { // somebody died in the middle
+	if is.held || s.isClosing(is) || len(holds) > 0 { // somebody died in the middle, or the heir has not heard
 		s.mayBeClosed = true
 		if err := s.takeBack(ctx); err != nil {
 			return err
@@ -409,6 +409,9 @@ func (s *switching) takeBack(ctx context.Context) error {
 	if s.whole && err == nil {
 		return s.takeBackWhole(ctx, now, is)
 	}
+	if err == nil && s.isClosing(is) {
+		return s.tellHeir(ctx)
+	}
 	if err != nil || !is.held {
 		return err
 	}
@@ -418,25 +421,27 @@ func (s *switching) takeBack(ctx context.Context) error {
 			return err
 		}
 	}
+	next := s.before()
 	if s.mayBeClosed { // the connections at hand may be what failed
-		if err := s.reopen(ctx); err != nil {
+		told, err := s.reopen(ctx)
+		if err != nil {
 			return err
 		}
+		if !told {
+			next = s.closing()
+		}
 	}
-	_, err = s.r.publish(ctx, s.before(), nil, s.holding())
+	_, err = s.r.publish(ctx, next, nil, s.holding())
 	return err
 }
 
-// reopen has the owner take rows again. The heir hears of it if it can: nobody sends it any, and it records the map before the next attempt.
-func (s *switching) reopen(ctx context.Context) error {
+// reopen has the owner take rows again, and says whether the heir has heard of it too.
+func (s *switching) reopen(ctx context.Context) (told bool, err error) {
 	now, err := s.r.current(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	record := func(ctx context.Context, name string) error {
-		return s.r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return s.r.record(ctx, conn, now, name) })
-	}
-	return both([2]string{s.from, s.to}, func(name string) error {
+	err = both([2]string{s.from, s.to}, func(name string) error {
 		if name == s.from {
 			return s.r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
 				if err := shard.TakeBackSwitch(ctx, conn, s.move.ID); err != nil {
@@ -447,15 +452,42 @@ func (s *switching) reopen(ctx context.Context) error {
 		}
 		soon, cancel := context.WithTimeout(ctx, heirPatience)
 		defer cancel()
-		if err := record(soon, name); err != nil {
+		err := s.recordOn(soon, now, name)
+		if told = err == nil; !told {
 			s.r.mover.config.Logger.Warn("a shard was not told that a switch is taken back", "move", s.move.ID, "shard", name, "error", err)
 		}
 		return nil
 	})
+	return told, err
 }
 
-// heirPatience is how long statements are held for a shard that is to be told that it does not get the rows.
-const heirPatience = 2 * time.Second
+func (s *switching) recordOn(ctx context.Context, now *topology.Map, name string) error {
+	return s.r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return s.r.record(ctx, conn, now, name) })
+}
+
+// tellHeir goes on until the heir knows that it does not have the rows. By what it has recorded it shows its copy to statements that are not bound to keys, so routers keep those from it until then.
+func (s *switching) tellHeir(ctx context.Context) error {
+	for {
+		now, err := s.r.current(ctx)
+		if err == nil {
+			err = s.recordOn(ctx, now, s.to)
+		}
+		if err == nil {
+			_, err = s.r.publish(ctx, s.before(), nil, s.closing())
+		}
+		if err == nil || isOver(err) || errors.Is(err, errOtherMap) || ctx.Err() != nil {
+			return err
+		}
+		s.r.say(ctx, fmt.Sprintf("shard %s has to hear that it does not get the rows yet, and statements for all shards wait for that: %v", s.to, err), nil)
+		s.r.sleep(ctx, heirPause)
+	}
+}
+
+// heirPatience is how long statements are held for a shard that is to be told that it does not get the rows, and heirPause how long it is left alone between two tries to tell it later.
+const (
+	heirPatience = 2 * time.Second
+	heirPause    = 200 * time.Millisecond
+)
 
 // before is what the map said before the switch. On the way back the copy is one that is leaving.
 func (s *switching) before() mark {

@@ -155,7 +155,7 @@ func (s *session) madeBy(route *plan.Route) (int, *pgerr.Error) {
 	if keyspace == nil {
 		return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 	}
-	if keyspace.Holds() {
+	if keyspace.Holds() || keyspace.Closes() {
 		var refused *pgerr.Error
 		if keyspace, refused = s.awaitKeyspace(route); refused != nil {
 			return noShard, refused

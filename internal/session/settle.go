@@ -271,9 +271,9 @@ func (p *planned) addKeyspaces(names []string, m *topology.Map) []string {
 	return names
 }
 
-// awaitKeyspace waits until nothing of a keyspace is held.
+// awaitKeyspace waits until nothing of a keyspace is held, and all shards know that they do not have what they do not get.
 func (s *session) awaitKeyspace(route *plan.Route) (*topology.Keyspace, *pgerr.Error) {
-	refused := s.awaitOwner(route, func(k *topology.Keyspace) bool { return !k.Holds() })
+	refused := s.awaitOwner(route, func(k *topology.Keyspace) bool { return !k.Holds() && !k.Closes() })
 	return s.currentMap().Keyspace(route.Keyspace), refused
 }
 

@@ -49,6 +49,12 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 		return noShard, refused
 	}
 	s.placeMade(keyspace)
+	if keyspace.Closes() && keyspace.Closes(s.wanted...) {
+		if _, refused := s.awaitKeyspace(route); refused != nil {
+			return noShard, refused
+		}
+		return s.several(st, src)
+	}
 	slices.Sort(s.wanted)
 	switch {
 	case len(s.wanted) == 0:

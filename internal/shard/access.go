@@ -96,14 +96,14 @@ func (a Access) connect(ctx context.Context, spec topology.ShardSpec, address, a
 }
 
 // Replicate logs in to the shard's primary as one who reads its changes.
-func (a Access) Replicate(ctx context.Context, spec topology.ShardSpec) (*pgconn.PgConn, error) {
+func (a Access) Replicate(ctx context.Context, spec topology.ShardSpec, application string) (*pgconn.PgConn, error) {
 	access := a.to(spec)
 	config, err := access.config(spec.Primary.Address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to shard %q at %s: %w", spec.Name, spec.Primary.Address, err)
 	}
 	// What stands for limits there would end a connection that does nothing but keep a snapshot.
-	config.RuntimeParams = map[string]string{"application_name": "cleave/move", "replication": "database", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+	config.RuntimeParams = map[string]string{"application_name": application, "replication": "database", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 	conn, err := pgconn.ConnectConfig(ctx, &config.Config)
 	if err != nil {
 		return nil, connectError(spec.Name, spec.Primary.Address, access, err)

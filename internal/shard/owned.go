@@ -24,6 +24,14 @@ const (
 	Leaving  = State(topology.Leaving)
 )
 
+// stateOf is what a shard has to do with a copy. One that is closing is not the original any more as soon as its shard has recorded that.
+func stateOf(c topology.CopyState) State {
+	if c == topology.Closing {
+		return Incoming
+	}
+	return State(c)
+}
+
 // Recorded is what a shard has recorded. Without a cluster it has recorded nothing and belongs to nobody.
 type Recorded struct {
 	Identity

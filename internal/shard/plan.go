@@ -141,7 +141,7 @@ func split(k *topology.Keyspace, lastNumber int, only *topology.Shard) keyspaceS
 		}
 		for _, c := range r.Copies {
 			if wanted(c.Shard.Number()) {
-				all.addRange(c.Shard, r, State(c.State))
+				all.addRange(c.Shard, r, stateOf(c.State))
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func split(k *topology.Keyspace, lastNumber int, only *topology.Shard) keyspaceS
 		}
 		for _, c := range p.Copies {
 			if wanted(c.Shard.Number()) {
-				all.addPin(c.Shard, p, State(c.State))
+				all.addPin(c.Shard, p, stateOf(c.State))
 			}
 		}
 	}

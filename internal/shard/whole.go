@@ -320,61 +320,94 @@ func CarryBounds(ctx context.Context, from querier, to executor, tables []topolo
 // numbersMark begins the mark that says where sequences stood that give no numbers any more.
 const numbersMark = "numbers "
 
-// standing is where a sequence stands, and how it counts.
+// standing is where a sequence stands, how it counts, and how many numbers a session takes from it at once.
 type standing struct {
-	Name              string
-	Last, Step, Limit int64
+	Name                     string
+	Last, Step, Limit, Cache int64
 }
 
-// left is how many numbers the sequence can still give. The difference of two may need one bit more than they have.
-func (s standing) left() uint64 {
+// after is the number that comes so many later, or the last one that the sequence can give. The difference of two numbers may need one bit more than they have.
+func (s standing) after(numbers int64) int64 {
+	left := (uint64(s.Limit) - uint64(s.Last)) / uint64(s.Step) //nolint:gosec // it is meant to wrap
 	if s.Step < 0 {
-		return (uint64(s.Last) - uint64(s.Limit)) / -uint64(s.Step) //nolint:gosec // it is meant to wrap
+		left = (uint64(s.Last) - uint64(s.Limit)) / -uint64(s.Step) //nolint:gosec // it is meant to wrap
 	}
-	return (uint64(s.Limit) - uint64(s.Last)) / uint64(s.Step) //nolint:gosec // it is meant to wrap
+	return s.Last + s.Step*int64(min(uint64(numbers*max(s.Cache, 1)), left)) //nolint:gosec // left is a difference of two numbers
 }
 
-// skipped is how many numbers a sequence leaves out when its table moves, as one does when its server crashes: some may be drawn between the looking and the stopping.
-const skipped = 32
+// A sequence leaves out some numbers when its table moves, as one does when its server crashes: some are drawn between the looking and the stopping, as clients that name the sequence alone are held back by nobody. More than that may not be.
+const (
+	skipped  = 64
+	maxDrawn = 32
+)
 
 // behind is where nobody has come yet.
-func (s standing) behind() int64 { return s.Last + s.Step*int64(min(skipped, s.left())) }
+func (s standing) behind() int64 { return s.after(skipped) }
+
+// stop is SQL that ends a sequence, unless more was drawn from it than is left out; then it is NULL.
+func (s standing) stop() string {
+	reached := "<="
+	if s.Step < 0 {
+		reached = ">="
+	}
+	return fmt.Sprintf("(SELECT setval(%s, %d) FROM %s WHERE last_value %s %d)", sqltext.QuoteLiteral(s.Name), s.Limit, s.Name, reached, s.after(maxDrawn))
+}
 
 // CarryNumbers lets sequences on one shard go on behind where those of the other stand, which give no numbers any more; where those stood is noted there first. Others wait for it.
 func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequences []string) error {
 	if len(sequences) == 0 {
 		return nil
 	}
-	stood, err := readStanding(ctx, from, sequences)
-	if err != nil {
-		return err
+	const tries = 3
+	for range tries {
+		stood, stopped, err := stopNumbers(ctx, from, move, sequences)
+		if err != nil {
+			return err
+		}
+		if !stopped {
+			if err := pgx.BeginFunc(ctx, from, func(tx pgx.Tx) error { return ResumeNumbers(ctx, tx, move) }); err != nil {
+				return err
+			}
+			continue
+		}
+		goes := make([]string, len(stood))
+		for i, s := range stood {
+			goes[i] = fmt.Sprintf("setval(%s, %d)", sqltext.QuoteLiteral(s.Name), s.behind())
+		}
+		if _, err := to.Exec(ctx, "SELECT "+list(goes)); err != nil {
+			return fmt.Errorf("carry numbers of sequences: %w", err)
+		}
+		return nil
+	}
+	return errors.New("numbers are drawn from a sequence faster than it can be stopped")
+}
+
+// stopNumbers notes where sequences stand, and has them give no numbers any more; false if one of them was further by then than it may be.
+func stopNumbers(ctx context.Context, from *pgx.Conn, move string, sequences []string) (stood []standing, stopped bool, err error) {
+	if stood, err = readStanding(ctx, from, sequences); err != nil {
+		return nil, false, err
 	}
 	note, err := json.Marshal(stood)
 	if err != nil {
-		return err
-	}
-	var stops, goes []string
-	for _, s := range stood {
-		name := sqltext.QuoteLiteral(s.Name)
-		stops = append(stops, fmt.Sprintf("setval(%s, %d)", name, s.Limit))
-		goes = append(goes, fmt.Sprintf("setval(%s, %d)", name, s.behind()))
+		return nil, false, err
 	}
 	if err := LeaveMark(ctx, from, move, numbersMark+string(note)); err != nil {
-		return err
+		return nil, false, err
 	}
-	if _, err := from.Exec(ctx, "SELECT "+list(stops)); err != nil {
-		return fmt.Errorf("keep sequences from giving numbers: %w", err)
+	stops := make([]string, len(stood))
+	for i, s := range stood {
+		stops[i] = s.stop() + " IS NOT NULL"
 	}
-	if _, err := to.Exec(ctx, "SELECT "+list(goes)); err != nil {
-		return fmt.Errorf("carry numbers of sequences: %w", err)
+	if err := from.QueryRow(ctx, "SELECT "+strings.Join(stops, " AND ")).Scan(&stopped); err != nil {
+		return nil, false, fmt.Errorf("keep sequences from giving numbers: %w", err)
 	}
-	return nil
+	return stood, stopped, nil
 }
 
 func readStanding(ctx context.Context, from *pgx.Conn, sequences []string) (stood []standing, err error) {
 	reads := make([]string, len(sequences))
 	for i, name := range sequences {
-		reads[i] = fmt.Sprintf("SELECT %s, v.last_value, s.seqincrement, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END FROM %s AS v, pg_sequence s WHERE s.seqrelid = %[1]s::regclass", sqltext.QuoteLiteral(name), name)
+		reads[i] = fmt.Sprintf("SELECT %s, v.last_value, s.seqincrement, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END, s.seqcache FROM %s AS v, pg_sequence s WHERE s.seqrelid = %[1]s::regclass", sqltext.QuoteLiteral(name), name)
 	}
 	rows, err := from.Query(ctx, strings.Join(reads, " UNION ALL "))
 	if err == nil {

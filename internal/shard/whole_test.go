@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -121,7 +122,7 @@ func TestNumbersAreCarried(t *testing.T) {
 	if _, err := owner.Exec(t.Context(), next); err == nil {
 		t.Error("it gives numbers on the shard that it has left")
 	}
-	if got := one[string](t, heir, next); got != "-17 -26" {
+	if got := one[string](t, heir, next); got != "15 -58" {
 		t.Errorf("it goes on with %s", got)
 	}
 	for range 2 {
@@ -129,7 +130,71 @@ func TestNumbersAreCarried(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := one[string](t, owner, next); got != "-17 -26" {
+	if got := one[string](t, owner, next); got != "15 -58" {
 		t.Errorf("taken back, it goes on with %s", got)
+	}
+}
+
+// TestASequenceIsStoppedWhereOthersLeaveOut what has come in between, and nowhere else.
+func TestASequenceIsStoppedWhereOthersLeaveOut(t *testing.T) {
+	conn := newCluster(t, 1).conns[0]
+	for _, c := range []struct {
+		name              string
+		noted, step, size int64 // size is how many a session takes at once
+		stops             bool
+	}{
+		{"where it was noted", 100, 1, 1, true}, {"33 later", 67, 1, 1, false}, {"32 later", 68, 1, 1, true}, {"33 later, of portions", 67, 1, 2, true}, {"33 later, in steps", 67, 5, 1, true},
+		{"downwards", 100, -1, 1, true}, {"33 below", 133, -1, 1, false}, {"32 below", 132, -1, 1, true},
+	} {
+		execute(t, conn, "DROP SEQUENCE IF EXISTS public.numbers")
+		execute(t, conn, fmt.Sprintf("CREATE SEQUENCE public.numbers INCREMENT %d MINVALUE -1000 MAXVALUE 1000 START 100", c.step))
+		limit := int64(1000)
+		if c.step < 0 {
+			limit = -1000
+		}
+		stop := standing{Name: "public.numbers", Last: c.noted, Step: c.step, Limit: limit, Cache: c.size}.stop()
+		if stopped := one[bool](t, conn, "SELECT "+stop+" IS NOT NULL"); stopped != c.stops {
+			t.Errorf("%s: stopped: %t", c.name, stopped)
+		}
+		if last := one[int64](t, conn, "SELECT last_value FROM public.numbers"); (last == limit) != c.stops {
+			t.Errorf("%s: it stands at %d", c.name, last)
+		}
+	}
+}
+
+// TestNumbersThatAreDrawnMeanwhile are given by one shard alone, however fast somebody draws them.
+func TestNumbersThatAreDrawnMeanwhile(t *testing.T) {
+	c := newCluster(t, 2)
+	tables := []topology.TableName{{Schema: "public", Name: "counted"}}
+	c.everywhere(t, "CREATE TABLE counted (id bigserial PRIMARY KEY)")
+	sequences, err := SequencesOf(t.Context(), c.conns[0], tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 10 {
+		draws := connectAsClient(t, specOf("s1", c.servers[0]))
+		last := make(chan int64)
+		go func() {
+			var number, drawn int64
+			for err := error(nil); err == nil; err = draws.QueryRow(t.Context(), "SELECT nextval('public.counted_id_seq')").Scan(&drawn) {
+				number = drawn
+			}
+			last <- number
+		}()
+		err := CarryNumbers(t.Context(), c.conns[0], c.conns[1], "m", sequences)
+		if err != nil { // it was drawn from too fast
+			execute(t, c.conns[0], "SELECT setval('public.counted_id_seq', 9223372036854775807)")
+			<-last
+			t.Logf("round %d: %v", round, err)
+			execute(t, c.conns[0], "SELECT setval('public.counted_id_seq', 1)")
+			continue
+		}
+		drawn := <-last
+		if next := one[int64](t, c.conns[1], "SELECT nextval('public.counted_id_seq')"); next <= drawn {
+			t.Errorf("one shard gave %d, and then the other %d", drawn, next)
+		}
+		if err := pgx.BeginFunc(t.Context(), c.conns[0], func(tx pgx.Tx) error { return ResumeNumbers(t.Context(), tx, "m") }); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -28,7 +28,7 @@ type copyMark struct {
 	state CopyState
 }
 
-var copyStates = []CopyState{Incoming, Opening, Leaving}
+var copyStates = []CopyState{Incoming, Opening, Closing, Leaving}
 
 func (h holding) isHeld() bool { return h.marks != nil && h.marks.held }
 
@@ -278,7 +278,7 @@ func (c *codec) holding(shard string, copies []CopySpec, held bool) (holding, er
 		case !known:
 			return holding{}, fmt.Errorf("shard %q, which has a copy, does not exist", spec.Shard)
 		case !slices.Contains(copyStates, spec.State):
-			return holding{}, fmt.Errorf("a copy is %q, %q or %q, not %q", Incoming, Opening, Leaving, spec.State)
+			return holding{}, fmt.Errorf("a copy is %q, %q, %q or %q, not %q", Incoming, Opening, Closing, Leaving, spec.State)
 		case spec.State == Opening && !held:
 			return holding{}, fmt.Errorf("shard %q has a copy that is opening, so it must be held", spec.Shard)
 		case spec.State == Opening && slices.ContainsFunc(h.marks.copies, func(c copyMark) bool { return c.state == Opening }):

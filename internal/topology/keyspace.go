@@ -58,6 +58,8 @@ const (
 	Incoming CopyState = "incoming"
 	// Opening: the copy is about to be the original. Until the next map says so it is held, and its owner refuses to change it.
 	Opening CopyState = "opening"
+	// Closing: the copy was opening and is not to be the original after all, which its shard may not know yet. Statements that are not bound to keys do not go there before it does.
+	Closing CopyState = "closing"
 	// Leaving: the shard still has rows that it no longer owns.
 	Leaving CopyState = "leaving"
 )
@@ -132,6 +134,8 @@ type Keyspace struct {
 	held []Range
 	// holds: a range or pin is held.
 	holds bool
+	// closing are the numbers of shards with copies that are closing.
+	closing map[int]bool
 	// copied says which shards, by number, have a copy of anything that they do not own, and lent which own something of which another has a copy. Nil: none.
 	copied, lent map[int]bool
 	// pinned has the pins by the hash of their keys, once somebody asks for them so.
@@ -195,6 +199,11 @@ func (k *Keyspace) IsMoving() bool { return len(k.copied) > 0 }
 
 // Holds says whether anything in this keyspace is held: then statements that are not bound to keys wait.
 func (k *Keyspace) Holds() bool { return k.holds }
+
+// Closes says whether a shard may take a copy for the original that is none: one that has some, if any are named.
+func (k *Keyspace) Closes(shards ...int) bool {
+	return len(k.closing) > 0 && (len(shards) == 0 || slices.ContainsFunc(shards, func(number int) bool { return k.closing[number] }))
+}
 
 // Same says whether two keyspaces of successive maps have the same ranges and pins: what did not change they share.
 func (k *Keyspace) Same(other *Keyspace) bool {

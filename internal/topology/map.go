@@ -341,7 +341,7 @@ func shardNames(shards []*Shard) []string {
 
 // mark notes what is held, which shards have copies, and of what.
 func (k *Keyspace) mark() {
-	k.held, k.holds, k.copied, k.lent = nil, false, nil, nil
+	k.held, k.holds, k.copied, k.lent, k.closing = nil, false, nil, nil, nil
 	note := func(h holding) {
 		k.holds = k.holds || h.marks.held
 		for _, c := range h.marks.copies {
@@ -349,6 +349,12 @@ func (k *Keyspace) mark() {
 				k.copied, k.lent = map[int]bool{}, map[int]bool{}
 			}
 			k.copied[int(c.shard)], k.lent[int(h.owner)] = true, true
+			if c.state == Closing {
+				if k.closing == nil {
+					k.closing = map[int]bool{}
+				}
+				k.closing[int(c.shard)] = true
+			}
 		}
 	}
 	i := 0

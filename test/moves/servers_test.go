@@ -1,7 +1,9 @@
 package moves_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -98,6 +101,50 @@ func TestServersDieWithWholeTables(t *testing.T) {
 	}
 	l.stop()
 	l.check(t, s.Shards[shards[0]].Name)
+}
+
+// TestTheLeaderAndTheSourceDie when the source gives no numbers any more, and the source is away for longer than the tables of dead routers are held: the switch is taken back before anybody goes on, so no number is lost and nobody is refused for good.
+func TestTheLeaderAndTheSourceDie(t *testing.T) {
+	t.Parallel()
+	if !everything() {
+		t.Skip("it takes half a minute; package control has a part of it")
+	}
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	l := faultyLedger(t, s, 3, "")
+	defer l.stop()
+	const point = "move.switch.numbers"
+	leader, err := s.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := orders.Give(s.Orders, point, orders.Order{Act: orders.Kill, Process: leader.PID()}); err != nil {
+		t.Fatal(err)
+	}
+	id := s.start(t, api.StartMove{To: "s2", Tables: ledgerTables})
+	killed, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := leader.WaitKilled(killed); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Shards[0].Crash(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(12 * time.Second)
+	if err := s.Shards[0].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, id, "done")
+	before := l.done.Load()
+	time.Sleep(2 * time.Second)
+	if l.done.Load() == before {
+		t.Error("nobody writes any more")
+	}
+	l.stop()
+	l.check(t, "s2")
+	s.clean(t)
 }
 
 // reached waits until somebody has come to a point.
@@ -192,6 +239,55 @@ func (s *stage) sleepsThrough(t *testing.T, table string, key int64, request api
 	}
 	s.clean(t)
 	t.Logf("switches: %+v; the writer heard %v", m.Switches, written.err)
+}
+
+// TestAnHeirHearsLater that it does not get the rows: it had recorded that it does, the switch was taken back, and nobody could tell it. Until somebody has, statements that are not bound to keys wait, rather than see its copy, and all others go on.
+func TestAnHeirHearsLater(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 4)
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	conn := s.client(t)
+	key := s.keyOn(t, conn, "s1")
+	const point = "move.switch.writers" // by then both shards have recorded it
+	if err := orders.Give(s.Orders, point, orders.Order{Act: orders.Hold}); err != nil {
+		t.Fatal(err)
+	}
+	id := s.start(t, api.StartMove{From: "s1", To: "s2"})
+	s.reached(t, point)
+	heir, err := s.Shards[1].Connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = heir.Close(context.WithoutCancel(t.Context())) }()
+	execute(t, heir, "BEGIN")
+	execute(t, heir, "SELECT FROM cleave.identity FOR UPDATE") // it records nothing
+	time.Sleep(1500 * time.Millisecond)                        // longer than statements may be held
+	if err := orders.Release(s.Orders, point); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitClosing(t)
+	for range 20 {
+		execute(t, conn, "UPDATE fixed SET filler = filler WHERE id = $1", key)
+		time.Sleep(50 * time.Millisecond)
+	}
+	execute(t, heir, "COMMIT")
+	s.await(t, id, "done")
+	s.finish(t)
+}
+
+// awaitClosing waits until the map says that a shard may not have heard that it does not get what it has a copy of.
+func (s *stage) awaitClosing(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		m, err := s.Routers[0].API().Map(t.Context())
+		if err == nil && slices.ContainsFunc(m.Keyspaces(), func(k *topology.Keyspace) bool { return k.Closes() }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no switch was taken back of which a shard has not heard")
+		}
+	}
 }
 
 // TestASleepingLeaderWakesUp long after others have carried its move out, and another one back: it had a connection to the shard that owns the rows again by then, and was about to write or delete there: line M33.
