@@ -198,7 +198,7 @@ func (p *planner) statement(s *facts.Statement) Statement {
 		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule, Missing: out.Missing}
 	}
 	out.Timed = p.timed(s, &out)
-	out.Uses = p.uses(s, nil)
+	out.Uses, out.Unseen = p.uses(s, nil), out.mayDefine
 	if behind != nil {
 		out.Uses = p.usesUnfolded(behind, out.Uses)
 	}

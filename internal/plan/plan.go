@@ -69,6 +69,8 @@ type Statement struct {
 	NeedsSession bool
 	// Taints: it may leave something behind in the backend's session that nobody tracks, such as a setting that a function made.
 	Taints bool
+	// Unseen: it runs code of which nobody can tell what tables it uses.
+	Unseen bool
 	// mayDefine: it may run definitions that nobody sees.
 	mayDefine bool
 	// Rows: it answers with rows (SELECT, RETURNING, SHOW, EXPLAIN, FETCH …), as far as that can be told from the text.

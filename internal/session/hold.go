@@ -26,8 +26,20 @@ var anyTables = &planned{plan: &plan.Plan{}}
 type usedTables struct {
 	mu     sync.Mutex
 	tables []plan.RelationName
+	// unseen: code ran of which nobody can tell what it used.
+	unseen bool
 	// keyspaces are those by whose owners its statements went.
 	keyspaces []string
+}
+
+// addAll counts what a statement uses, seen or not.
+func (u *usedTables) addAll(st *plan.Statement) {
+	if st.Unseen && !u.unseen {
+		u.mu.Lock()
+		u.unseen = true
+		u.mu.Unlock()
+	}
+	u.add(st.Uses)
 }
 
 func (u *usedTables) add(tables []plan.RelationName) {
@@ -42,13 +54,13 @@ func (u *usedTables) add(tables []plan.RelationName) {
 
 // forget takes tables out; none: all of them.
 func (u *usedTables) forget(tables ...topology.TableName) {
-	if len(u.tables) == 0 {
+	if len(u.tables) == 0 && !u.unseen {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(tables) == 0 {
-		u.tables = u.tables[:0]
+		u.tables, u.unseen = u.tables[:0], false
 		return
 	}
 	u.tables = slices.DeleteFunc(u.tables, func(name plan.RelationName) bool { return slices.Contains(tables, topology.TableName(name)) })
@@ -58,8 +70,16 @@ func (u *usedTables) forget(tables ...topology.TableName) {
 func (u *usedTables) oneOf(hold topology.Hold) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return coversOneOf(hold, u.tables)
+	return u.isHeld(hold)
 }
+
+// isHeld is for the session itself, which alone changes them.
+func (u *usedTables) isHeld(hold topology.Hold) bool {
+	return coversOneOf(hold, u.tables) || u.unseen && mayCover(hold)
+}
+
+// mayCover says whether a hold covers a table that code may use of which nobody can tell what it does: one that is about to be on another shard, where such code would not find it. Definitions find it in their own way.
+func mayCover(hold topology.Hold) bool { return hold.Move != "" }
 
 func coversOneOf(hold topology.Hold, tables []plan.RelationName) bool {
 	return slices.ContainsFunc(tables, func(name plan.RelationName) bool { return hold.Covers(topology.TableName(name)) })
@@ -106,7 +126,7 @@ func (s *session) quiet() {
 func (s *session) keepUsed() {
 	for _, p := range s.unitPlans {
 		for i := range p.plan.Statements {
-			s.used.add(p.plan.Statements[i].Uses)
+			s.used.addAll(&p.plan.Statements[i])
 		}
 	}
 }
@@ -141,7 +161,7 @@ func (s *session) holdOn(p *planned) (topology.Hold, bool) {
 
 // isWaitedFor says whether the transaction has used a table of the hold, or the unit is about to.
 func (s *session) isWaitedFor(hold topology.Hold) bool {
-	return coversOneOf(hold, s.used.tables) ||
+	return s.used.isHeld(hold) ||
 		len(s.ops) > 0 && slices.ContainsFunc(s.unitPlans, func(p *planned) bool { return p.usesOneOf(hold) })
 }
 
@@ -150,7 +170,12 @@ func (p *planned) usesOneOf(hold topology.Hold) bool {
 	if p == anyTables {
 		return true
 	}
-	return slices.ContainsFunc(p.plan.Statements, func(st plan.Statement) bool { return coversOneOf(hold, st.Uses) })
+	for i := range p.plan.Statements { // each is large
+		if st := &p.plan.Statements[i]; coversOneOf(hold, st.Uses) || st.Unseen && mayCover(hold) {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitRelease waits until there is another state of the schema.

@@ -31,12 +31,17 @@ func (h *schemaHeld) config() Config {
 }
 
 // set begins the next epoch, with these tables held.
-func (h *schemaHeld) set(tables ...string) (epoch uint64) {
+func (h *schemaHeld) set(tables ...string) (epoch uint64) { return h.setFor("", tables...) }
+
+// setMoving does so for a move of the tables.
+func (h *schemaHeld) setMoving(tables ...string) (epoch uint64) { return h.setFor("m", tables...) }
+
+func (h *schemaHeld) setFor(move string, tables ...string) (epoch uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state = topology.SchemaState{Epoch: h.state.Epoch + 1}
 	for _, name := range tables {
-		h.state.Holds = append(h.state.Holds, topology.Hold{ID: name, Tables: []topology.TableName{{Schema: "public", Name: name}}, Why: "a test"})
+		h.state.Holds = append(h.state.Holds, topology.Hold{ID: name, Tables: []topology.TableName{{Schema: "public", Name: name}}, Why: "a test", Move: move})
 	}
 	close(h.changed)
 	h.changed = make(chan struct{})
@@ -197,4 +202,36 @@ func (w *world) infoOf(pid uint32) Info {
 		}
 	}
 	return Info{}
+}
+
+// TestWhatRunsUnseenWaitsForMoves: code of which nobody can tell what it uses may use the table that is about to be on another shard, so it is waited for, and waits; for others who hold tables it does not.
+func TestWhatRunsUnseenWaitsForMoves(t *testing.T) {
+	t.Parallel()
+	held := &schemaHeld{}
+	w := newWorld(t, worldConfig{noPlain: true, unsharded: true, config: held.config(), setUp: []string{"CREATE TABLE alone (a int)", "CREATE FUNCTION counted() RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM alone); END'"}})
+	const unseen = "SELECT counted()"
+	c, other := dialRaw(t, w.address, nil), dialRaw(t, w.address, nil)
+	saidToQuery(c, "BEGIN")
+	saidToQuery(c, unseen)
+	eventually(t, "a definition does not wait for it", func(epoch uint64) func() bool { return func() bool { return held.hasApplied(epoch) } }(held.set("alone")))
+	epoch := held.setMoving("alone")
+	if said := saidToQuery(c, unseen); strings.Contains(said, "ERROR") {
+		t.Fatalf("in a transaction that has run it: %s", said)
+	}
+	waits := make(chan string, 1)
+	go func() { waits <- saidToQuery(other, "DO 'BEGIN PERFORM FROM alone; END'") }()
+	if held.hasApplied(epoch) {
+		t.Error("the router says that nobody uses the table")
+	}
+	saidToQuery(c, "COMMIT")
+	eventually(t, "nobody uses the table", func() bool { return held.hasApplied(epoch) })
+	select {
+	case said := <-waits:
+		t.Fatalf("somebody did not wait: %s", said)
+	default:
+	}
+	held.set()
+	if said := <-waits; strings.Contains(said, "ERROR") {
+		t.Errorf("who waited: %s", said)
+	}
 }
