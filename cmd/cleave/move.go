@@ -94,6 +94,8 @@ owns (--from alone). A range is written as its first point, a colon, and the fir
 may be left out: in a keyspace by hash 16 hexadecimal digits, in one by range the key itself. Points and
 keys of several columns are JSON lists: --key '["eu", 17]'. A single key becomes pinned to the shard.
 
+In a keyspace that places schemas a key is the name of one, and it moves with all its tables.
+
 Tables that are on one shard alone, because nobody has declared them or they were moved before, move as
 a whole (--table, as often as needed): all that refer to each other together.
 
@@ -101,6 +103,7 @@ Where ranges belong to several shards, there is one move for each.`,
 		Example: `  cleave move start --keyspace main --to s2 --range 0000000000000000:4000000000000000
   cleave move start --keyspace events --to s3 --range 2026-01-01:2026-07-01
   cleave move start --keyspace main --to s3 --key 4711 --wait
+  cleave move start --keyspace tenants --to s3 --key acme
   cleave move start --to s3 --table audit_log --table audit_details
   cleave move start --from s1 --to s2 --keep 24h --manual`,
 		Args: noArgs,

@@ -123,7 +123,8 @@ func newTenantIsolate() *cobra.Command {
 		Use:   "isolate KEY --keyspace NAME --to SHARD",
 		Short: "Move all rows of one key to a shard, and pin the key there",
 		Long: `Move all rows of one key, in all tables of its keyspace, to a shard, and pin the key there: it stays when
-ranges move. The same as 'cleave move start --key KEY'. A key of several columns is a JSON list.`,
+ranges move. In a keyspace that places schemas the key is the name of one. The same as
+'cleave move start --key KEY'. A key of several columns is a JSON list.`,
 		Example: "  cleave tenant isolate 4711 --keyspace main --to s4 --wait",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -145,7 +145,7 @@ func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 			if move.isWhole() {
 				return move.checkWhole(ctx, conn, now, i == 0)
 			}
-			return checkServer(ctx, conn, side, move.tables(now), i == 0)
+			return checkServer(ctx, conn, side, move.tableTexts(now), i == 0)
 		})
 		if err != nil {
 			return err
@@ -198,12 +198,11 @@ const findingsQuery = `
 	FROM unnest($1::text[]) AS t (name) JOIN pg_class c ON c.oid = t.name::regclass`
 
 // checkServer says what is wrong with one of the servers.
-func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []*topology.Table, isSource bool) error {
-	names := make([]string, len(tables))
-	for i, t := range tables {
-		names[i] = t.Name().String()
+func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []string, isSource bool) error {
+	if tables == nil {
+		tables = []string{}
 	}
-	rows, err := conn.Query(ctx, findingsQuery, names)
+	rows, err := conn.Query(ctx, findingsQuery, tables)
 	if err != nil {
 		return err
 	}

@@ -86,24 +86,22 @@ func (s *switching) nothingIsNew(ctx context.Context) error {
 // listTables has the map list the tables of the schemas, when none can come to be or go any more.
 func (r *run) listTables(ctx context.Context) (*topology.Map, error) {
 	move := r.state()
-	if err := r.keepTables(ctx, nil); err != nil {
-		return nil, err
-	}
 	var whole []string
 	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
+		if err := r.nothingStays(ctx, source); err != nil { // whoever is to mend that must be able to
+			return err
+		}
+		if err := r.keepTables(ctx, nil); err != nil {
+			return err
+		}
 		for _, schema := range move.Schemas {
 			if _, err := shard.SizeOfSchema(ctx, source, schema); err != nil { // a definition may have begun before they were refused
 				return err
 			}
-			names, err := shard.TablesIn(ctx, source, schema)
-			if err != nil {
-				return err
-			}
-			for _, name := range names {
-				whole = append(whole, name.String())
-			}
 		}
-		return nil
+		var err error
+		whole, err = move.tablesOn(ctx, source)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -119,6 +117,41 @@ func (r *run) listTables(ctx context.Context) (*topology.Map, error) {
 	})
 	failpoint.Hit("move.listed")
 	return now, err
+}
+
+// nothingStays stops the move if something in the schemas keeps them from being moved.
+func (r *run) nothingStays(ctx context.Context, source *pgx.Conn) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	move := r.state()
+	whole, err := move.tablesOn(ctx, source)
+	if err != nil {
+		return err
+	}
+	problems, err := (&Move{Schemas: move.Schemas, Whole: whole}).whatStays(ctx, source, now)
+	if err == nil && len(problems) > 0 {
+		err = stop("shard %q: %s", move.Source, strings.Join(problems, "; "))
+	}
+	if err != nil {
+		return err
+	}
+	return checkServer(ctx, source, move.Source, whole, true)
+}
+
+// tablesOn are the tables that the schemas have on a shard.
+func (m *Move) tablesOn(ctx context.Context, conn *pgx.Conn) (whole []string, err error) {
+	for _, schema := range m.Schemas {
+		names, err := shard.TablesIn(ctx, conn, schema)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			whole = append(whole, name.String())
+		}
+	}
+	return whole, nil
 }
 
 // listed are the changes of a map after which it has the tables of the schemas, and no others there.
@@ -139,14 +172,10 @@ func (r *run) emptySchemas(ctx context.Context) error {
 	move := r.state()
 	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
 		return r.on(ctx, move.Target, func(ctx context.Context, target *pgx.Conn) error {
+			if err := r.nothingStays(ctx, source); err != nil {
+				return err
+			}
 			for _, schema := range move.Schemas {
-				problems, err := shard.LeftInSchema(ctx, source, schema, nil)
-				if err != nil {
-					return err
-				}
-				if len(problems) > 0 {
-					return stop("shard %q: %s", move.Source, strings.Join(problems, "; "))
-				}
 				if err := pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error { return shard.CarrySchema(ctx, source, tx, schema) }); err != nil {
 					return err
 				}

@@ -74,7 +74,7 @@ func (m *Move) checkWhole(ctx context.Context, conn *pgx.Conn, now *topology.Map
 		if len(problems) > 0 {
 			return stop("shard %q: %s", m.Source, strings.Join(problems, "; "))
 		}
-		return checkServer(ctx, conn, m.Source, m.tables(now), true)
+		return checkServer(ctx, conn, m.Source, m.Whole, true)
 	}
 	for _, name := range m.wholeTables() {
 		if has, err := exists(ctx, conn, "SELECT WHERE to_regclass($1) IS NOT NULL", name.String()); err != nil {
