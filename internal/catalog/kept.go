@@ -100,7 +100,9 @@ func (r relation) under(m *topology.Map) *plan.Relation {
 		}
 	}
 	where := Home(m)
-	if t := m.Table(r.Schema, r.Name); t != nil {
+	if place, keyspace := m.LocateSchema(r.Schema); keyspace != nil {
+		where = place.Shard
+	} else if t := m.Table(r.Schema, r.Name); t != nil {
 		where = t.Shard()
 	}
 	reached, run := r.read.reach(m, where), r.written.reach(m, where)

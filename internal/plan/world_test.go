@@ -64,6 +64,9 @@ func maps(t testing.TB) map[string]*topology.Map {
 		"reference": place(three.Next(reference)),
 		"schemas": place(three.Next(topology.CreateKeyspace(tenants), topology.SetPins("tenants",
 			topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}))),
+		"moving": place(three.Next(topology.CreateKeyspace(tenants), topology.SetPins("tenants",
+			topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"}, topology.PinSpec{Key: topology.Point{"tenant_home"}, Shard: home}),
+			topology.SetTable(topology.TableSpec{Name: "tenant_east.docs", Kind: topology.Single, Shard: "east"}), topology.SetTable(topology.TableSpec{Name: "tenant_home.docs", Kind: topology.Single, Shard: home}))),
 		"full": place(three.Next(
 			topology.CreateKeyspace(spans), topology.CreateKeyspace(words), hashed(t, three, "users", "bigint"), hashed(t, three, "places", "text", "integer"), topology.CreateKeyspace(tenants),
 			topology.SetPins("tenants", topology.PinSpec{Key: topology.Point{"tenant_east"}, Shard: "east"},

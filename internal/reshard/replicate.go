@@ -88,14 +88,36 @@ func (r *run) dropSlot(ctx context.Context, on, name string) error {
 	})
 }
 
-// dropPublication drops a publication.
+// dropPublication drops a publication. Its tables leave it first: PostgreSQL fails a statement that has just found its table in a publication which is gone when it looks what that publishes.
 func (r *run) dropPublication(ctx context.Context, on, name string) error {
 	return r.on(ctx, on, func(ctx context.Context, conn *pgx.Conn) error {
+		if left, err := emptyPublication(ctx, conn, name); err != nil {
+			r.mover.config.Logger.Debug("tables of a publication are in use", "move", r.id, "shard", on, "error", err)
+		} else if left {
+			r.sleep(ctx, publicationPause)
+		}
 		if _, err := conn.Exec(ctx, "DROP PUBLICATION IF EXISTS "+name); err != nil {
 			return fmt.Errorf("drop publication %s on shard %q: %w", name, on, err)
 		}
 		return nil
 	})
+}
+
+// publicationPause is how long statements have for looking what a publication publishes that their table has just left.
+const publicationPause = 50 * time.Millisecond
+
+// emptyPublication has all tables leave a publication, and says whether there were any.
+func emptyPublication(ctx context.Context, conn *pgx.Conn, name string) (left bool, err error) {
+	var tables *string
+	err = conn.QueryRow(ctx, "SELECT string_agg(r.prrelid::regclass::text, ', ') FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = $1", name).Scan(&tables)
+	if err != nil || tables == nil {
+		return false, err
+	}
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'; ALTER PUBLICATION "+name+" DROP TABLE "+*tables)
+		return err
+	})
+	return err == nil, err
 }
 
 // lag is how many bytes of changes the source has that the target has not confirmed, and whether somebody carries them.

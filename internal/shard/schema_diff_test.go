@@ -1,13 +1,16 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -186,5 +189,59 @@ func TestSchemaOfAStranger(t *testing.T) {
 	m := must[*topology.Map](t)(topology.New(clusterID))
 	if _, err := LookAtSchema(t.Context(), nil, m, "s1"); err == nil {
 		t.Error("no error")
+	}
+}
+
+// TestWhatIsLeftOfASchema when its tables move: all that they do not need.
+func TestWhatIsLeftOfASchema(t *testing.T) {
+	conn := newCluster(t, 1).conns[0]
+	for _, sql := range []string{
+		"CREATE SCHEMA acme", "CREATE TYPE acme.mood AS ENUM ('good')", "CREATE DOMAIN acme.positive AS int CHECK (VALUE > 0)", "CREATE FUNCTION acme.touch() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+		"CREATE TABLE acme.a (id bigserial PRIMARY KEY, mood acme.mood, n acme.positive, made int GENERATED ALWAYS AS IDENTITY)", "CREATE TABLE acme.b (id int PRIMARY KEY REFERENCES acme.a, feelings acme.mood[])",
+		"CREATE TRIGGER touches BEFORE UPDATE ON acme.a FOR EACH ROW EXECUTE FUNCTION acme.touch()", "CREATE STATISTICS acme.both ON id, n FROM acme.a", "CREATE INDEX ON acme.a (n)",
+	} {
+		execute(t, conn, sql)
+	}
+	tables, err := TablesIn(t.Context(), conn, "acme")
+	if err != nil || len(tables) != 2 {
+		t.Fatal(tables, err)
+	}
+	if left, err := LeftInSchema(t.Context(), conn, "acme", tables); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	for sql, what := range map[string]string{
+		"CREATE VIEW acme.v AS SELECT 1 AS one": "view acme.v", "CREATE SEQUENCE acme.free": "sequence acme.free", "CREATE FUNCTION acme.f() RETURNS int LANGUAGE sql RETURN 1": "function acme.f()", "CREATE TYPE acme.pair AS (a int, b int)": "type acme.pair",
+		"CREATE TABLE acme.late (id int)": "table acme.late", "ALTER DEFAULT PRIVILEGES IN SCHEMA acme GRANT SELECT ON TABLES TO PUBLIC": "default privileges", "CREATE COLLATION acme.c (locale = 'C')": "collation acme.c",
+	} {
+		before, err := SizeOfSchema(t.Context(), conn, "acme")
+		if err != nil {
+			t.Fatal(err)
+		}
+		execute(t, conn, sql)
+		if left, err := LeftInSchema(t.Context(), conn, "acme", tables); err != nil || !slices.ContainsFunc(left, func(l string) bool { return strings.Contains(l, what) }) {
+			t.Errorf("%s: left: %q, %v", sql, left, err)
+		}
+		if after, err := SizeOfSchema(t.Context(), conn, "acme"); err != nil || after <= before {
+			t.Errorf("%s: %d things before, %d after, %v", sql, before, after, err)
+		}
+	}
+}
+
+// TestASchemaInWhichATableIsMade is busy until that is committed.
+func TestASchemaInWhichATableIsMade(t *testing.T) {
+	c := newCluster(t, 1)
+	conn, other := c.conns[0], connectAsClient(t, specOf("s1", c.servers[0]))
+	execute(t, conn, "CREATE SCHEMA acme")
+	const sql = "CREATE TABLE acme.t (id int)"
+	execute(t, other, "BEGIN")
+	execute(t, other, sql)
+	_, err := SizeOfSchema(t.Context(), conn, "acme")
+	var busy *pgerr.Error
+	if !errors.As(err, &busy) || busy.Code != pgerr.LockNotAvailable {
+		t.Errorf("while somebody runs %s: %v", sql, err)
+	}
+	execute(t, other, "COMMIT")
+	if size, err := SizeOfSchema(t.Context(), conn, "acme"); err != nil || size != 1 {
+		t.Errorf("%d things are in the schema, %v", size, err)
 	}
 }

@@ -60,7 +60,7 @@ func LeftInSchema(ctx context.Context, on querier, schema string, tables []topol
 	return problems, err
 }
 
-// SizeOfSchema is how many things are in a schema. It fails with [pgerr.LockNotAvailable] while somebody makes another one there: whoever does has the schema locked until he commits.
+// SizeOfSchema is how many things are in a schema. It fails with [pgerr.LockNotAvailable] while somebody makes a table there: whoever does has the schema locked until he commits. Who makes a type or a function has not.
 func SizeOfSchema(ctx context.Context, on querier, schema string) (size int, err error) {
 	var busy bool
 	err = on.QueryRow(ctx, `
@@ -74,7 +74,7 @@ func SizeOfSchema(ctx context.Context, on querier, schema string) (size int, err
 	case err != nil:
 		return 0, fmt.Errorf("count what is in schema %q: %w", schema, err)
 	case busy:
-		return 0, pgerr.New(pgerr.LockNotAvailable, "something is being made in schema %s", sqltext.QuoteIdentifier(schema)).WithHint("Commit the transaction that does, or roll it back.")
+		return 0, pgerr.New(pgerr.LockNotAvailable, "a table is being made in schema %s", sqltext.QuoteIdentifier(schema)).WithHint("Commit the transaction that does, or roll it back.")
 	}
 	return size, nil
 }

@@ -159,3 +159,45 @@ func TestAdjustmentsOfJobs(t *testing.T) {
 		}
 	}
 }
+
+// TestMovesOfSchemasKeepAllInThem, whatever it is called.
+func TestMovesOfSchemasKeepAllInThem(t *testing.T) {
+	t.Parallel()
+	s := living(t, startMember(t), "router")
+	ctx := t.Context()
+	first, err := s.BeginMove(ctx, topology.Moving{ID: "m1", Schemas: []string{"public"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := s.Schema(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, stored); diff != "" {
+		t.Errorf("written (-) and read (+) differ:\n%s", diff)
+	}
+	if _, moves := stored.MoveOf(topology.TableName{Schema: "public", Name: "whatever"}); !moves {
+		t.Error("what is in the schema may be changed")
+	}
+	var inTheWay *MovingError
+	for what, other := range map[string]topology.Moving{"the schema": {ID: "m2", Schemas: []string{"public"}}, "a table of it": {ID: "m2", Tables: []topology.TableName{{Schema: "public", Name: "a"}}}} {
+		if _, err := s.BeginMove(ctx, other); !errors.As(err, &inTheWay) || inTheWay.Move.ID != "m1" {
+			t.Errorf("another move of %s: %v", what, err)
+		}
+	}
+	if _, err := s.Hold(ctx, holdOf("h", "router", "a")); !errors.As(err, &inTheWay) {
+		t.Errorf("a hold: %v", err)
+	}
+	if _, err := s.EndMove(ctx, "m1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Hold(ctx, holdOf("h", "router", "a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.BeginMove(ctx, topology.Moving{ID: "m2", Schemas: []string{"public"}}); !errors.Is(err, ErrHeld) {
+		t.Errorf("a move of a schema with a table that is held: %v", err)
+	}
+	if _, err := s.BeginMove(ctx, topology.Moving{ID: "m3", Schemas: []string{"other"}}); err != nil {
+		t.Errorf("a move of another schema: %v", err)
+	}
+}

@@ -789,13 +789,13 @@ func laterSchemaFormat(t *testing.T, etcd *member) {
 	state := bumped(t, s, 0)
 	adopted(t, f, state)
 	client := rawClient(t, etcd.endpoints())
-	const future = `{"format":4,"epoch":2}`
+	future := fmt.Sprintf(`{"format":%d,"epoch":2}`, schemasFormat+1)
 	if _, err := client.Put(testContext(t), s.keys.schema, future); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the follower says so", func() bool {
 		err := f.Status().LastError
-		return err != nil && strings.Contains(err.Error(), "format 4")
+		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("format %d", schemasFormat+1))
 	})
 	if diff := cmp.Diff(f.Schema(), state); diff != "" {
 		t.Errorf("it was adopted: %s", diff)

@@ -180,8 +180,16 @@ func TestSchemasArePlacedAsAWhole(t *testing.T) {
 		t.Error("a schema that nobody declared was found")
 	}
 	if _, err := m.Next(SetTable(TableSpec{Name: "tenant_1.orders", Kind: Single, Shard: "s1"})); err == nil {
-		t.Error("a table in a placed schema was declared by itself")
+		t.Error("a table in a placed schema was declared by itself, on another shard")
 	}
+	if _, err := m.Next(SetTable(TableSpec{Name: "tenant_1.orders", Kind: Reference})); err == nil {
+		t.Error("a table in a placed schema was declared as a reference table")
+	}
+	listed := must[*Map](t)(m.Next(SetTable(TableSpec{Name: "tenant_1.orders", Kind: Single, Shard: "s2"}))) // as it is while the schema moves
+	if _, err := listed.Next(SetPins("tenants", PinSpec{Key: Point{"tenant_1"}, Shard: "s1"})); err == nil {
+		t.Error("a schema left a table behind")
+	}
+	must[*Map](t)(listed.Next(SetPins("tenants", PinSpec{Key: Point{"tenant_1"}, Shard: "s1"}), SetTable(TableSpec{Name: "tenant_1.orders", Kind: Single, Shard: "s1"})))
 	if _, err := m.Next(DropKeyspace("tenants")); err == nil {
 		t.Error("a keyspace with schemas was dropped")
 	}
