@@ -5,6 +5,8 @@ SHELL       := /bin/bash
 
 TOOLS         := $(CURDIR)/.tools
 POSTGRES      ?= $(TOOLS)/postgres
+# The program as the suites below test/ run it: it takes longer to link than many of them take.
+BINARIES      := $(TOOLS)/binaries
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-v2.14.0
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Tests are linked without tables for debuggers: some fifty binaries, each in half of the time. They are not vetted once more: 'make check' does that.
@@ -37,7 +39,9 @@ test: ## install what is missing and run every test, with the race detector
 	scripts/install-clients.sh
 	scripts/install-apps.sh
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/session ./internal/control ./internal/shard ./cmd/cleave $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list $(PURE))")
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/moves ./test/cluster ./test/processes ./test/... $(PURE)
+	go build -ldflags=-w -o $(BINARIES)/cleave ./cmd/cleave
+	go build -ldflags=-w -tags failpoints -o $(BINARIES)/cleave-failpoints ./cmd/cleave
+	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/moves ./test/cluster ./test/processes ./test/... $(PURE)
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -run TestNoAllocations ./internal/session
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
@@ -50,9 +54,11 @@ soak: ## kill whoever declares tables behind every step, and routers and shards 
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_ALL_CRASHES=1 go test -count=1 -timeout 1h -run Crashes ./internal/control
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK=$(CRASHES) go test -count=1 -timeout 24h -v -run TestSoak ./test/faults
 
-soak-moves: ## kill the leader behind every step of a move, and both servers at many, with writers all the while
+ROUNDS ?= 1
+soak-moves: ## kill the leader behind every step of a move, and both servers at many, with writers all the while, ROUNDS times (each takes some ten minutes), and then make up statements while rows move for HOW_LONG
 	scripts/install.sh
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK_MOVES=1 go test -count=1 -timeout 2h -v ./test/moves
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK_MOVES=1 go test -count=$(ROUNDS) -timeout 24h -v ./test/moves
+	CLEAVE_REQUIRE_POSTGRES=1 go test -count=1 -timeout 24h -v -run TestTheRouterAgreesWhileRowsMove ./test/differential -generate $(HOW_LONG) -seed $$RANDOM$$RANDOM
 
 HOW_LONG ?= 1h
 soak-sql: ## run all scripts in all ways, and make up statements for HOW_LONG, by a random seed, and hold the answers of 7, 4, 2 and 1 shards against PostgreSQL's

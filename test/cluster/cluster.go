@@ -24,6 +24,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/test/binaries"
 )
 
 // Binary builds cleave once for all tests of a suite and returns its path.
@@ -31,18 +32,9 @@ var Binary = sync.OnceValues(func() (string, error) {
 	if err := lookAtSources(); err != nil {
 		return "", fmt.Errorf("look at the sources: %w", err)
 	}
-	folder, err := os.MkdirTemp("", "cleave-binary-")
-	if err != nil {
-		return "", err
-	}
+	path, folder, err := binaries.Get(binaries.Plain)
 	binaryFolder = folder
-	path := filepath.Join(folder, "cleave")
-	// Without tables for debuggers, which take longer to link than all the rest.
-	output, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, "github.com/cleavedb/cleave/cmd/cleave").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build cleave: %w: %s", err, output)
-	}
-	return path, nil
+	return path, err
 })
 
 // lookAtSources has 'go test' know what the binary is made of: it remembers that a suite has passed, by the files that were looked at, and the suite itself contains

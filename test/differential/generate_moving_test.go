@@ -27,7 +27,7 @@ func TestTheRouterAgreesWhileRowsMove(t *testing.T) {
 	r := newGenerated(pair{plain: plainServers(t, 1)[0], router: router, isRouter: true, api: dev.API}, "m3")
 	r.first = worldsWhileMoving
 	r.moves = &movements{}
-	r.run(t, *generateFlag/2)
+	r.run(t, *generateFlag)
 	r.report(t)
 	t.Logf("%d moves came to their end, %d went back, %d were cancelled", r.moves.done, r.moves.back, r.moves.cancelled)
 	if r.moves.done == 0 && *onlyFlag == "" {

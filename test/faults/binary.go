@@ -3,31 +3,23 @@ package faults
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/cleavedb/cleave/test/binaries"
 )
 
 // Binary builds cleave with failpoints, once for all tests, and returns its path.
 var Binary = sync.OnceValues(func() (string, error) {
-	folder, err := os.MkdirTemp("", "cleave-faults-binary-")
-	if err != nil {
-		return "", err
-	}
-	binaryFolder = folder
-	path := filepath.Join(folder, "cleave")
-	arguments := []string{"build", "-tags", "failpoints", "-o", path}
+	arguments := []string{"-tags", "failpoints"}
 	if os.Getenv("CLEAVE_FAULTS_RACE") != "" {
 		arguments = append(arguments, "-race")
 	}
-	output, err := exec.Command("go", append(arguments, "github.com/cleavedb/cleave/cmd/cleave")...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build cleave: %w: %s", err, output)
-	}
-	return path, nil
+	path, folder, err := binaries.Get(binaries.WithFailpoints, arguments...)
+	binaryFolder = folder
+	return path, err
 })
 
 // binaryFolder has the binary, so that Main need not build one to remove it.
