@@ -318,7 +318,7 @@ func (a *answer) into(read answers, n names) error {
 			return fmt.Errorf("relation %d was not asked for", r.Place)
 		}
 		found := r.Relation
-		found.Kind = byte(r.Kind)
+		found.Kind, found.RunsUnseen = byte(r.Kind), r.Opaque != "" || r.WritesOpaque != ""
 		read.relations[n.relations[r.Place-1]] = relation{
 			Relation: &found, read: effects{r.Reaches, r.Opaque, r.OpaqueAnywhere}, written: effects{r.WritesReach, r.WritesOpaque, r.WritesOpaqueAnywhere}, setsParameters: r.SetsParameters,
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +68,7 @@ func (c *Cluster) lookAtHolds(ctx context.Context, known *knownHolds) {
 	finishing.Wait()
 }
 
-// isMovesOwn says whether a move that is carried out has the hold: whoever carries it out releases the hold, when what the switch has done was taken back. Before that the tables' owner may refuse changes, and their sequences be at their end.
+// isMovesOwn says whether a move has the hold that may be in a switch: whoever carries it out releases the hold, when what the switch has done was taken back. Before that the tables' owner may refuse changes, and their sequences be at their end.
 func (c *Cluster) isMovesOwn(ctx context.Context, hold topology.Hold) bool {
 	if hold.Move == "" {
 		return false
@@ -76,7 +77,7 @@ func (c *Cluster) isMovesOwn(ctx context.Context, hold topology.Hold) bool {
 	if errors.Is(err, store.ErrNoJob) {
 		return false
 	}
-	return err != nil || !move.Phase.HasEnded()
+	return err != nil || slices.Contains([]reshard.Phase{reshard.Switching, reshard.RollingBack, reshard.Cancelling}, move.Phase)
 }
 
 // goBeyond raises the epoch above all that routers have, after etcd was put back to an earlier state: what they have they keep,

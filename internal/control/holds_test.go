@@ -239,7 +239,7 @@ func stateWentBack(t *testing.T, endpoints []string) {
 func TestHoldsOfMoves(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, startEtcd(t), nil)
-	for id, phase := range map[string]reshard.Phase{"open": reshard.Switching, "ended": reshard.Done} {
+	for id, phase := range map[string]reshard.Phase{"switches": reshard.Switching, "has switched": reshard.Switched, "ended": reshard.Done} {
 		move := &reshard.Move{ID: id, Phase: phase, Stopped: "nobody is to carry it out"}
 		body, err := json.Marshal(move)
 		if err != nil {
@@ -249,7 +249,7 @@ func TestHoldsOfMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for move, wants := range map[string]bool{"open": true, "ended": false, "forgotten": false, "": false} {
+	for move, wants := range map[string]bool{"switches": true, "has switched": false, "ended": false, "forgotten": false, "": false} {
 		if is := p.isMovesOwn(t.Context(), topology.Hold{ID: "h", Move: move}); is != wants {
 			t.Errorf("a hold of move %q is left to it: %t", move, is)
 		}

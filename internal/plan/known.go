@@ -86,6 +86,8 @@ type Relation struct {
 	View *View
 	// VaryingTrigger is a function that a trigger of users' runs, and that need not do the same everywhere; empty if there is none.
 	VaryingTrigger string
+	// RunsUnseen: a function runs when it is read or written of which nobody can tell what it uses, whatever the map says of tables.
+	RunsUnseen bool
 	// HasRules: it has rewrite rules, other than the one that makes a view a view. HasTriggers: it has triggers of users'.
 	HasRules, HasTriggers bool
 }

@@ -198,12 +198,30 @@ func (p *planner) statement(s *facts.Statement) Statement {
 		return Statement{Name: s.Name, Start: s.Start, End: s.End, Refusal: out.Refusal, Rule: out.Rule, Missing: out.Missing}
 	}
 	out.Timed = p.timed(s, &out)
-	out.Uses, out.Unseen = p.uses(s, nil), out.mayDefine
+	out.Uses, out.Unseen = p.uses(s, nil), out.mayDefine || p.runsUnseen(s)
 	if behind != nil {
 		out.Uses = p.usesUnfolded(behind, out.Uses)
 	}
 	p.remember(s, &out)
 	return out
+}
+
+// runsUnseen says whether something runs behind a relation of which nobody can tell what it uses.
+func (p *planner) runsUnseen(s *facts.Statement) bool {
+	return slices.ContainsFunc(s.Tables, func(t facts.Table) bool {
+		r := p.resolve(t)
+		return r.relation != nil && r.relation.RunsUnseen
+	}) || s.Inner != nil && p.runsUnseen(s.Inner)
+}
+
+// usesPlaced adds what a name may mean in the schemas of the search path that are on another shard than home, of which the home shard's catalogue knows nothing.
+func (p *planner) usesPlaced(table string, used []RelationName) []RelationName {
+	for _, schema := range p.SearchPath {
+		if name := (RelationName{schema, table}); p.isPlacedAway(schema) && !slices.Contains(used, name) {
+			used = append(used, name)
+		}
+	}
+	return used
 }
 
 // uses adds the relations that a statement names to a list.
@@ -221,6 +239,9 @@ func (p *planner) uses(s *facts.Statement, used []RelationName) []RelationName {
 			name = RelationName{r.table.Name().Schema, r.table.Name().Name}
 		case t.Role == facts.Created && name.Schema == "" && r.class != temporary:
 			name.Schema = p.newSchema()
+		case name.Schema == "" && r.class == single: // in one of the schemas of the path that are on that shard
+			used = p.usesPlaced(name.Name, used)
+			continue
 		}
 		if !slices.Contains(used, name) {
 			used = append(used, name)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/shard"
-	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -206,9 +205,8 @@ func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
 		err = errors.New("the server did not tell the snapshot")
 	}
 	if err == nil {
-		if err = c.r.on(ctx, c.move.Source, func(context.Context, *pgx.Conn) error { return nil }); errors.Is(err, store.ErrNotLeader) { // nobody else would drop it, if it was made after the next leader looked
-			_, dropped := conn.Exec(ctx, "DROP_REPLICATION_SLOT "+c.move.forward()).ReadAll()
-			err = errors.Join(err, dropped)
+		if err = c.r.on(ctx, c.move.Source, func(context.Context, *pgx.Conn) error { return nil }); err != nil { // nobody else would drop it, if this process leads no more and it was made after the next leader looked
+			err = errors.Join(err, dropOwnSlot(ctx, conn, c.move.forward()))
 		}
 	}
 	if err != nil {
@@ -217,6 +215,14 @@ func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
 	}
 	c.snapshot = string(results[0].Rows[0][2])
 	return conn, nil
+}
+
+// dropOwnSlot drops a slot over the connection that has just made it, also when all else has to end.
+func dropOwnSlot(ctx context.Context, conn *pgconn.PgConn, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, err := conn.Exec(ctx, "DROP_REPLICATION_SLOT "+name).ReadAll()
+	return err
 }
 
 // copyAll copies in several streams.

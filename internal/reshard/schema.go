@@ -86,6 +86,9 @@ func (s *switching) nothingIsNew(ctx context.Context) error {
 // listTables has the map list the tables of the schemas, when none can come to be or go any more.
 func (r *run) listTables(ctx context.Context) (*topology.Map, error) {
 	move := r.state()
+	if err := r.arrived(ctx); err != nil {
+		return nil, err
+	}
 	var whole []string
 	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
 		if err := r.nothingStays(ctx, source); err != nil { // whoever is to mend that must be able to
@@ -116,6 +119,9 @@ func (r *run) listTables(ctx context.Context) (*topology.Map, error) {
 		return now.Next(move.listed(now, whole)...)
 	})
 	failpoint.Hit("move.listed")
+	if errors.Is(err, errOtherMap) {
+		err = stop("shard %q does not have all of it any more: cancel the move", move.Source)
+	}
 	return now, err
 }
 
@@ -167,6 +173,48 @@ func (m *Move) listed(now *topology.Map, whole []string) (changes []topology.Cha
 	return changes
 }
 
+// arrived ends a move of schemas without tables after the map has changed: it had begun to forget.
+func (r *run) arrived(ctx context.Context) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	if is, alike := r.state().markedWhole(now); !alike || is != plain(r.state().Target) {
+		return nil
+	}
+	if err := r.endEmpty(ctx, now); err != nil {
+		return err
+	}
+	return errElsewhere
+}
+
+// endEmpty sees that nobody has made a table in the schemas after all, where nobody looks for it, and forgets the rest.
+func (r *run) endEmpty(ctx context.Context, now *topology.Map) error {
+	if err := r.nobodyCameLate(ctx, r.state().Source); err != nil {
+		return err
+	}
+	if err := r.forget(ctx, now); err != nil {
+		return err
+	}
+	return r.enter(ctx, Done)
+}
+
+// nobodyCameLate stops the move if a shard that does not own the schemas has a table in them which does not move: a definition may have been let through before routers heard that it is to be refused, and have waited for a connection since.
+func (r *run) nobodyCameLate(ctx context.Context, side string) error {
+	move := r.state()
+	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+		there, err := move.tablesOn(ctx, conn)
+		if err != nil {
+			return err
+		}
+		there = slices.DeleteFunc(there, func(name string) bool { return slices.Contains(move.Whole, name) })
+		if len(there) > 0 {
+			return stop("shard %q: %s came to be while the schema moved, and nobody sees it there: make it anew through a router when the move has ended, bring its rows there, drop it on that shard, and resume the move", side, strings.Join(there, ", "))
+		}
+		return nil
+	})
+}
+
 // emptySchemas moves schemas that have no tables. Anything else in them is refused.
 func (r *run) emptySchemas(ctx context.Context) error {
 	move := r.state()
@@ -183,6 +231,9 @@ func (r *run) emptySchemas(ctx context.Context) error {
 			return nil
 		})
 	})
+	if err == nil {
+		err = r.nobodyCameLate(ctx, move.Source)
+	}
 	if err != nil {
 		return err
 	}
@@ -190,8 +241,5 @@ func (r *run) emptySchemas(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.forget(ctx, now); err != nil {
-		return err
-	}
-	return r.enter(ctx, Done)
+	return r.endEmpty(ctx, now)
 }

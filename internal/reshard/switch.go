@@ -470,7 +470,9 @@ func (s *switching) tellHeir(ctx context.Context) error {
 	for {
 		now, err := s.r.current(ctx)
 		if err == nil {
-			err = s.recordOn(ctx, now, s.to)
+			soon, cancel := context.WithTimeout(ctx, heirPatience)
+			err = s.recordOn(soon, now, s.to)
+			cancel()
 		}
 		if err == nil {
 			_, err = s.r.publish(ctx, s.before(), nil, s.closing())

@@ -386,6 +386,11 @@ func (r *run) cleanWhole(ctx context.Context, now *topology.Map, is mark) error 
 	if err := r.releaseWhole(ctx, now); err != nil {
 		return err
 	}
+	if len(move.Schemas) > 0 {
+		if err := r.nobodyCameLate(ctx, c.from); err != nil {
+			return err
+		}
+	}
 	if err := r.dropWhole(ctx, c.from); err != nil {
 		return err
 	}

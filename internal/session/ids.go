@@ -155,16 +155,18 @@ func (s *session) madeBy(route *plan.Route) (int, *pgerr.Error) {
 	if keyspace == nil {
 		return noShard, pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 	}
-	if keyspace.Holds() || keyspace.Closes() {
+	owner := s.anyOwner(keyspace)
+	if keyspace.Holds() || keyspace.Closes(owner) {
 		var refused *pgerr.Error
 		if keyspace, refused = s.awaitKeyspace(route); refused != nil {
 			return noShard, refused
 		}
+		owner = s.anyOwner(keyspace)
 	}
 	if s.counts.on {
 		s.counts.count(s.server.config.Traffic.Somewhere(keyspace))
 	}
-	return s.anyOwner(keyspace), nil
+	return owner, nil
 }
 
 // maxDraws is how often another shard is drawn if one is not at hand.

@@ -469,8 +469,11 @@ func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) 
 		if refused := s.keepsOthers(view.m, route.Keyspace); refused != nil {
 			return refused
 		}
-		s.goBy(view)
 		keyspace := view.m.Keyspace(route.Keyspace)
+		if s.mustStay(keyspace) {
+			return errMoved(route.Keyspace)
+		}
+		s.goBy(view)
 		if keyspace == nil {
 			return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 		}

@@ -175,6 +175,15 @@ func (s *session) newToSnapshot(st *plan.Statement) *pgerr.Error {
 
 const readCommitted = "read committed"
 
+// mustStay says whether a transaction has used keys of a keyspace whose owner may change now: then it goes by the map that it has, or not at all, so that it is waited for.
+func (s *session) mustStay(newer *topology.Keyspace) bool {
+	if newer == nil || !newer.Holds() || !slices.Contains(s.used.keyspaces, newer.Name()) {
+		return false
+	}
+	older := s.tx.view.m.Keyspace(newer.Name())
+	return older != nil && !older.Holds() && (s.backend != nil || s.isSpread())
+}
+
 // keepsOthers refuses to go by a map in which another keyspace that the transaction has used is not as it was: what it did there goes by that one.
 func (s *session) keepsOthers(m *topology.Map, awaited string) *pgerr.Error {
 	for _, name := range s.used.keyspaces {

@@ -49,7 +49,7 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 		return noShard, refused
 	}
 	s.placeMade(keyspace)
-	if keyspace.Closes() && keyspace.Closes(s.wanted...) {
+	if keyspace.Closes() && len(s.wanted) > 0 && keyspace.Closes(s.wanted...) {
 		if _, refused := s.awaitKeyspace(route); refused != nil {
 			return noShard, refused
 		}

@@ -221,10 +221,11 @@ func TakeBackSwitch(ctx context.Context, owner *pgx.Conn, move string) error {
 // KnownMove is a move that a shard knows of.
 type KnownMove struct {
 	ID string
-	// Keyspace or Whole are what it moves, to the shard Target, and Description all that is known of it.
+	// Keyspace or Whole are what it moves, to the shard Target, and Description all that is known of it. Schemas move with the tables in Whole.
 	Keyspace    string
 	Target      string
 	Whole       []string
+	Schemas     []string
 	Description []byte
 	// ArrivedFrom are shards of which this one has everything. TakenBack: this one owns again what another was about to get.
 	ArrivedFrom []string
@@ -258,11 +259,12 @@ func (r *Recorded) addMove(id, description string) error {
 		Keyspace string   `json:"keyspace"`
 		Target   string   `json:"target"`
 		Whole    []string `json:"whole"`
+		Schemas  []string `json:"schemas"`
 	}
 	if err := json.Unmarshal([]byte(description), &is); err != nil {
 		return fmt.Errorf("read what move %s is: %w", id, err)
 	}
-	r.Moves = append(r.Moves, KnownMove{ID: id, Keyspace: is.Keyspace, Target: is.Target, Whole: is.Whole, Description: []byte(description)})
+	r.Moves = append(r.Moves, KnownMove{ID: id, Keyspace: is.Keyspace, Target: is.Target, Whole: is.Whole, Schemas: is.Schemas, Description: []byte(description)})
 	return nil
 }
 

@@ -223,9 +223,37 @@ func (b *rebuilding) document(all []*Recorded) (topology.Document, error) {
 		if err != nil {
 			return topology.Document{}, fmt.Errorf("keyspace %q: %w", k.Head.Name, err)
 		}
+		b.placeSchemas(&spec, document.Tables)
 		document.Keyspaces = append(document.Keyspaces, spec)
 	}
 	return document, nil
+}
+
+// placeSchemas has a keyspace that places schemas place those that were moving where their tables are: of these it is decided who has them.
+func (b *rebuilding) placeSchemas(k *topology.KeyspaceSpec, tables []topology.TableSpec) {
+	if k.Strategy != topology.BySchema {
+		return
+	}
+	moving := map[string]bool{}
+	for _, r := range b.chosen {
+		for _, m := range r.Moves {
+			for _, schema := range m.Schemas {
+				moving[schema] = moving[schema] || m.Keyspace == k.Name
+			}
+		}
+	}
+	for _, t := range tables {
+		name, err := topology.ParseTableName(t.Name)
+		if err != nil || !moving[name.Schema] || t.Kind != topology.Single {
+			continue
+		}
+		pin := topology.PinSpec{Key: topology.Point{name.Schema}, Shard: t.Shard}
+		if at := slices.IndexFunc(k.Pins, func(p topology.PinSpec) bool { return slices.Equal(p.Key, pin.Key) }); at >= 0 {
+			k.Pins[at] = pin
+		} else {
+			k.Pins = append(k.Pins, pin)
+		}
+	}
 }
 
 // keyspace puts one keyspace together from what the shards have of it.

@@ -17,16 +17,7 @@ func TestEtcdIsLost(t *testing.T) {
 	s.load.Faulty = true
 	s.load.Start(t.Context())
 	defer s.load.Stop()
-	l := faultyLedger(t, s, 2, "")
-	l.rebuilt.Store(true)
-	defer l.stop()
-	rows, tables := [2]string{"s1", "s2"}, [2]string{"s1", "s2"}
-	for _, c := range []struct {
-		name, point string
-		whole       bool
-		ends        string
-		always      bool // also where there is not much time
-	}{
+	s.losesEtcd(t, faultyLedger(t, s, 2, ""), []lostCase{
 		{"rows, copying", "move.copy.rows", false, "cancelled", false},
 		{"rows, held", "move.switch.hold", false, "cancelled", false},
 		{"rows, closed", "move.switch.close", false, "cancelled", false},
@@ -38,17 +29,53 @@ func TestEtcdIsLost(t *testing.T) {
 		{"tables, numbers", "move.switch.numbers", true, "cancelled", false},
 		{"tables, all there", "move.switch.pass", true, "done", true},
 		{"tables, given", "move.switch.open", true, "done", false},
-	} {
+	})
+}
+
+// TestEtcdIsLostWithASchema, of which the map says where it is, and where its tables are.
+func TestEtcdIsLostWithASchema(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 0)
+	s.load.Faulty = true
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	s.losesEtcd(t, faultyLedger(t, s, 2, "acme"), []lostCase{
+		{"listed", "move.preparing", true, "cancelled", false},
+		{"copying", "move.copy.rows", true, "cancelled", false},
+		{"closed", "move.switch.close", true, "cancelled", false},
+		{"all there", "move.switch.pass", true, "done", true},
+		{"given", "move.switch.open", true, "done", false},
+		{"unlisted", "move.unlisted", true, "done", false},
+	})
+}
+
+// lostCase is where the leader is killed before etcd loses all it has, and what becomes of the move.
+type lostCase struct {
+	name, point string
+	whole       bool
+	ends        string
+	always      bool // also where there is not much time
+}
+
+// losesEtcd plays cases one after the other. A move that is known to nobody any more has come to its end.
+func (s *stage) losesEtcd(t *testing.T, l *ledger, cases []lostCase) {
+	t.Helper()
+	l.rebuilt.Store(true)
+	defer l.stop()
+	rows, tables := [2]string{"s1", "s2"}, [2]string{"s1", "s2"}
+	for _, c := range cases {
 		if !c.always && !everything() {
 			continue
 		}
 		ok := t.Run(c.name, func(t *testing.T) {
 			shards, request := &rows, api.StartMove{From: rows[0], To: rows[1]}
 			if c.whole {
-				shards, request = &tables, api.StartMove{To: tables[1], Tables: ledgerTables}
+				shards, request = &tables, l.request(tables[1])
 			}
 			id := s.loseEtcd(t, c.point, request)
-			s.await(t, id, c.ends)
+			if c.point != "move.unlisted" {
+				s.await(t, id, c.ends)
+			}
 			if c.ends == "done" {
 				shards[0], shards[1] = shards[1], shards[0]
 			}
