@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -198,21 +197,9 @@ func parseKeys(texts []string) ([][]string, error) {
 
 // parseMovePoint reads a value, or a JSON list of values.
 func parseMovePoint(text string) ([]string, error) {
-	if text == "" {
-		return nil, nil
-	}
-	if !strings.HasPrefix(text, "[") {
-		return []string{text}, nil
-	}
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	var values []any
-	if err := decoder.Decode(&values); err != nil {
-		return nil, wrongInputf("%q is not a JSON list: %v", text, err)
-	}
-	point := make([]string, len(values))
-	for i, value := range values {
-		point[i] = fmt.Sprint(value)
+	point, err := api.ParsePoint(text)
+	if err != nil {
+		return nil, wrongInputf("%v", err)
 	}
 	return point, nil
 }

@@ -2,8 +2,11 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -121,6 +124,27 @@ type MoveList struct {
 // WishMove says what is to become of a move: pause, resume, cancel, switch, roll back or finish.
 type WishMove struct {
 	Wish string `json:"wish"`
+}
+
+// ParsePoint reads a key, or where a range begins, as people write it: one value as it is, those of several columns as a JSON list. An empty text is no point.
+func ParsePoint(text string) ([]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if !strings.HasPrefix(text, "[") {
+		return []string{text}, nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var values []any
+	if err := decoder.Decode(&values); err != nil {
+		return nil, fmt.Errorf("%q is not a JSON list: %w", text, err)
+	}
+	point := make([]string, len(values))
+	for i, value := range values {
+		point[i] = fmt.Sprint(value)
+	}
+	return point, nil
 }
 
 // Moves lists all moves, the newest first.

@@ -15,8 +15,8 @@ var (
 	ownViews     = []string{"automation", "automation_events", "automation_proposals", "keyspaces", "moves", "pins", "pools", "ranges", "rollouts", "routers", "sagas", "sessions", "shards", "stat_activity", "statements", "table_sizes", "tables", "transactions"}
 	ownFunctions = []string{
 		"check_reference_table", "create_distributed_table", "create_reference_table", "merge_ranges", "move_cancel", "move_finish", "move_pause", "move_resume", "move_rollback", "move_start", "move_switch", "move_tables", "move_throttle",
-		"reference_table", "reference_tables", "repair_reference_table", "resolve_transaction", "rollout_begin", "rollout_finish", "rollout_next",
-		"rollout_undo", "shard_local_function", "shard_of", "shard_table", "shard_tables", "split_range", "transaction_outcome", "undistribute_table", "verify", "version",
+		"rebalance_apply", "rebalance_plan", "reference_table", "reference_tables", "repair_reference_table", "resolve_transaction", "rollout_begin", "rollout_finish", "rollout_next",
+		"rollout_undo", "shard_local_function", "shard_of", "shard_table", "shard_tables", "split_range", "tenant_isolate", "transaction_outcome", "undistribute_table", "verify", "version",
 	}
 )
 

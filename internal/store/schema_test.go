@@ -804,7 +804,7 @@ func laterSchemaFormat(t *testing.T, etcd *member) {
 		"hold": second(s.Hold(testContext(t), holdOf("x", "r1"))), "bump": second(s.Bump(testContext(t), 0)),
 		"await": second(s.AwaitSchema(testContext(t), 1)), "ask": s.Holding(testContext(t), "x"),
 	} {
-		if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "format 4") {
+		if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), fmt.Sprintf("format %d", schemasFormat+1)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

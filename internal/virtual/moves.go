@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -27,38 +26,28 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 		}
 	}
 	if arguments["key"] != nil {
-		request.Keys = [][]string{{text(arguments, "key")}}
+		key, err := point(arguments, "key")
+		if err != nil {
+			return "", err
+		}
+		request.Keys = [][]string{key}
 	}
 	if arguments["lo"] != nil || arguments["hi"] != nil {
-		r := api.MoveRange{}
-		if lo := text(arguments, "lo"); lo != "" {
-			r.From = []string{lo}
-		}
-		if hi := text(arguments, "hi"); hi != "" {
-			r.To = []string{hi}
+		r, err := rangeOf(arguments)
+		if err != nil {
+			return "", err
 		}
 		request.Ranges = []api.MoveRange{r}
 	}
-	if keep := text(arguments, "keep_seconds"); keep != "" {
-		seconds, err := strconv.ParseFloat(keep, 64)
-		if err != nil {
-			return "", pgerr.New(pgerr.InvalidParameterValue, "keep_seconds %q is not a number", keep)
-		}
-		request.KeepSeconds = seconds
+	err := given(arguments, "keep_seconds", parseNumber, &request.KeepSeconds)
+	if err != nil {
+		return "", err
 	}
-	var err error
 	if request.MoveLimits, err = limits(arguments); err != nil {
 		return "", err
 	}
 	list, err := s.config.Cluster.StartMoves(ctx, request)
-	if err != nil {
-		return "", err
-	}
-	ids := make([]string, len(list.Moves))
-	for i, m := range list.Moves {
-		ids[i] = m.ID
-	}
-	return strings.Join(ids, " "), nil
+	return idsOf(list), err
 }
 
 // limits reads what slows a move down.
@@ -66,18 +55,16 @@ func limits(arguments map[string]*string) (l api.MoveLimits, err error) {
 	if l.Throttle, err = optional(arguments, "throttle", strconv.ParseBool); err != nil {
 		return l, err
 	}
-	whole := func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
-	if l.MaxRate, err = optional(arguments, "max_rate", whole); err != nil {
+	if l.MaxRate, err = optional(arguments, "max_rate", parseWhole); err != nil {
 		return l, err
 	}
-	if l.MaxWAL, err = optional(arguments, "max_wal", whole); err != nil {
+	if l.MaxWAL, err = optional(arguments, "max_wal", parseWhole); err != nil {
 		return l, err
 	}
-	number := func(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
-	if l.MaxLagSeconds, err = optional(arguments, "max_lag_seconds", number); err != nil {
+	if l.MaxLagSeconds, err = optional(arguments, "max_lag_seconds", parseNumber); err != nil {
 		return l, err
 	}
-	l.MaxLoad, err = optional(arguments, "max_load", number)
+	l.MaxLoad, err = optional(arguments, "max_load", parseNumber)
 	return l, err
 }
 
@@ -129,11 +116,24 @@ func splitRange(ctx context.Context, s *Schema, call session.Call, arguments map
 		return "", err
 	}
 	request := api.SplitRanges{}
-	if at := text(arguments, "at"); at != "" {
-		request.At = [][]string{{at}}
+	at, err := point(arguments, "at")
+	if err != nil {
+		return "", err
 	}
-	if key := text(arguments, "key"); key != "" {
-		request.Key = []string{key}
+	if at != nil {
+		request.At = [][]string{at}
+	}
+	if request.Key, err = point(arguments, "key"); err != nil {
+		return "", err
+	}
+	if request.Of, err = point(arguments, "of"); err != nil {
+		return "", err
+	}
+	if request.Middle, err = truth(arguments, "middle"); err != nil {
+		return "", err
+	}
+	if err := given(arguments, "by_size", parseWhole, &request.BySize); err != nil {
+		return "", err
 	}
 	changed, err := s.config.Cluster.SplitRanges(ctx, text(arguments, "keyspace"), request)
 	return fmt.Sprintf("keyspace %s has %d ranges", changed.Keyspace.Name, changed.Keyspace.RangeCount), err
@@ -144,14 +144,11 @@ func mergeRanges(ctx context.Context, s *Schema, call session.Call, arguments ma
 	if err := s.mustBeSuperuser(ctx, call); err != nil {
 		return "", err
 	}
-	request := api.MergeRanges{}
-	if lo := text(arguments, "lo"); lo != "" {
-		request.From = []string{lo}
+	r, err := rangeOf(arguments)
+	if err != nil {
+		return "", err
 	}
-	if hi := text(arguments, "hi"); hi != "" {
-		request.To = []string{hi}
-	}
-	changed, err := s.config.Cluster.MergeRanges(ctx, text(arguments, "keyspace"), request)
+	changed, err := s.config.Cluster.MergeRanges(ctx, text(arguments, "keyspace"), api.MergeRanges(r))
 	return fmt.Sprintf("keyspace %s has %d ranges", changed.Keyspace.Name, changed.Keyspace.RangeCount), err
 }
 

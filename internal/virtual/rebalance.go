@@ -1,0 +1,102 @@
+package virtual
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/session"
+)
+
+// planRebalance plans moves that make shards even, or empty one, and answers with the plan as the HTTP API has it.
+func planRebalance(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	if err := s.mustBeSuperuser(ctx, call); err != nil {
+		return "", err
+	}
+	request := api.PlanRebalance{Algorithm: text(arguments, "algorithm"), Measure: text(arguments, "measure"), Drain: text(arguments, "drain")}
+	if keyspace := text(arguments, "keyspace"); keyspace != "" {
+		request.Keyspaces = []string{keyspace}
+	}
+	var err error
+	if request.Split, err = truth(arguments, "split"); err != nil {
+		return "", err
+	}
+	if err := given(arguments, "tolerance", parseNumber, &request.Tolerance); err != nil {
+		return "", err
+	}
+	if err := given(arguments, "max_bytes", parseWhole, &request.MaxBytes); err != nil {
+		return "", err
+	}
+	if err := given(arguments, "max_moves", strconv.Atoi, &request.MaxMoves); err != nil {
+		return "", err
+	}
+	plan, err := s.config.Cluster.PlanRebalance(ctx, request)
+	if err != nil {
+		return "", err
+	}
+	answer, err := json.Marshal(plan)
+	return string(answer), err
+}
+
+// applyRebalance asks for the moves of a plan, and answers with their IDs.
+func applyRebalance(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	if err := s.mustBeSuperuser(ctx, call); err != nil {
+		return "", err
+	}
+	list, err := s.config.Cluster.ApplyRebalance(ctx, text(arguments, "id"))
+	return idsOf(list), err
+}
+
+// isolateTenant moves all rows of a key to a shard.
+func isolateTenant(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
+	if err := s.mustBeSuperuser(ctx, call); err != nil {
+		return "", err
+	}
+	key, err := point(arguments, "key")
+	if err != nil {
+		return "", err
+	}
+	list, err := s.config.Cluster.StartMoves(ctx, api.StartMove{Keyspace: text(arguments, "keyspace"), To: text(arguments, "to_shard"), Keys: [][]string{key}})
+	return idsOf(list), err
+}
+
+// given reads an argument into a place, and leaves that as it is if there is none.
+func given[T any](arguments map[string]*string, name string, read func(string) (T, error), into *T) error {
+	value, err := optional(arguments, name, read)
+	if value != nil {
+		*into = *value
+	}
+	return err
+}
+
+func parseNumber(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
+
+func parseWhole(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
+
+func idsOf(list api.MoveList) string {
+	ids := make([]string, len(list.Moves))
+	for i, m := range list.Moves {
+		ids[i] = m.ID
+	}
+	return strings.Join(ids, " ")
+}
+
+// point reads a key, or where a range begins. It is nil if it is not given.
+func point(arguments map[string]*string, name string) ([]string, error) {
+	values, err := api.ParsePoint(text(arguments, name))
+	if err != nil {
+		return nil, pgerr.New(pgerr.InvalidParameterValue, "%s => %v", name, err).WithHint(`A key of several columns is written '["eu", 17]'.`)
+	}
+	return values, nil
+}
+
+// rangeOf reads lo and hi.
+func rangeOf(arguments map[string]*string) (r api.MoveRange, err error) {
+	if r.From, err = point(arguments, "lo"); err == nil {
+		r.To, err = point(arguments, "hi")
+	}
+	return r, err
+}
