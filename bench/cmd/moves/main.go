@@ -1,9 +1,10 @@
 // Command moves measures what a move of rows between shards costs: how fast they are copied, how long statements wait at the switch, and what is left of an application's throughput while rows are copied.
 //
-// It starts two servers and a router of this tree itself, on free ports and in a temporary folder, and ends them. There are three parts:
+// It starts two servers and a router of this tree itself, on free ports and in a temporary folder, and ends them. There are four parts:
 //
 //   - copy: the copy of a move beside COPY TO piped into COPY FROM between the same two servers, into a table with the same index, by turns;
 //   - pause: writers at a steady pace through the router, while rows move back and forth: how long the writes took that began while a switch was under way;
+//   - curve: the same at one pace, beside clients whose transactions stay open for longer and longer: how long the switch waits for its turn, and how often it is taken back;
 //   - load: as many writes as clients can make, undisturbed and while rows are copied and caught up with, with the usual throttle and with none, by turns.
 //
 // Only ratios are meant to be compared with those of another machine; the pause is a time, and says what this machine's was. Start reading at run.
@@ -62,7 +63,7 @@ func command(arguments []string) error {
 	flags.IntVar(&o.rounds, "rounds", 5, "how often each part is measured")
 	flags.IntVar(&o.clients, "clients", 8, "clients that write")
 	flags.IntVar(&o.streams, "streams", 1, "streams of the copy")
-	flags.StringVar(&o.parts, "part", "", "copy, pause or load (default: all)")
+	flags.StringVar(&o.parts, "part", "", "copy, pause, curve or load (default: all)")
 	short := flags.Bool("quick", false, "a short run: "+quick.Usage())
 	if err := flags.Parse(arguments); err != nil {
 		return err
@@ -98,7 +99,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	for _, part := range []struct {
 		name string
 		run  func(context.Context) error
-	}{{"copy", l.copy}, {"pause", l.pause}, {"load", l.load}} {
+	}{{"copy", l.copy}, {"pause", l.pause}, {"curve", l.curve}, {"load", l.load}} {
 		if o.parts != "" && o.parts != part.name {
 			continue
 		}
