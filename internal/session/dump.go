@@ -62,9 +62,14 @@ func (s *session) seesAllTables() *pgerr.Error {
 			continue
 		}
 		for pin := range k.Pins() {
-			if schema, err := k.Texts(pin.Encoded); err == nil && pin.Owner.Number() != s.home() {
-				return lacksInDump("schema "+sqltext.QuoteIdentifier(schema[0]), pin.Owner.Name())
+			if pin.Owner.Number() == s.home() {
+				continue
 			}
+			what := "a schema of keyspace " + k.Name()
+			if schema, err := k.Texts(pin.Encoded); err == nil {
+				what = "schema " + sqltext.QuoteIdentifier(schema[0])
+			}
+			return lacksInDump(what, pin.Owner.Name())
 		}
 	}
 	return nil
