@@ -81,11 +81,19 @@ func (r *run) prepare(ctx context.Context) error {
 
 // guards changes what stands on the tables of both shards, one table at a time, so that nobody waits long.
 func (r *run) guards(ctx context.Context, now *topology.Map, change func(*shard.Plan, context.Context, *pgx.Conn, string, topology.TableName) error) error {
-	plan, move := shard.Prepare(now), r.state()
+	plan, planned, move := shard.Prepare(now), now, r.state()
 	for _, side := range move.sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
 			for _, t := range move.tables(now) {
-				if err := r.patiently(ctx, func() error { return change(plan, ctx, conn, side, t.Name()) }); err != nil {
+				err := r.patiently(ctx, func() error {
+					return r.byNewest(ctx, planned, side, func(newest *topology.Map) error {
+						if newest != planned {
+							plan, planned = shard.Prepare(newest), newest
+						}
+						return change(plan, ctx, conn, side, t.Name())
+					})
+				})
+				if err != nil {
 					return fmt.Errorf("change the guard of table %s on shard %q: %w", t.Name(), side, err)
 				}
 			}

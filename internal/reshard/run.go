@@ -532,8 +532,16 @@ func closeQuietly(conn *pgx.Conn) {
 
 // record has a shard record the newest map, which says of the move what was just published, or something later.
 func (r *run) record(ctx context.Context, conn *pgx.Conn, now *topology.Map, name string) error {
-	for range 10 {
+	return r.byNewest(ctx, now, name, func(now *topology.Map) error {
 		_, err := shard.Record(ctx, conn, now, name)
+		return err
+	})
+}
+
+// byNewest does what a shard takes by the newest map alone: others, such as another move, may have had it record one since.
+func (r *run) byNewest(ctx context.Context, now *topology.Map, name string, work func(*topology.Map) error) error {
+	for range 10 {
+		err := work(now)
 		var newer *shard.NewerError
 		if !errors.As(err, &newer) {
 			return err
@@ -542,7 +550,7 @@ func (r *run) record(ctx context.Context, conn *pgx.Conn, now *topology.Map, nam
 			return err
 		}
 	}
-	return fmt.Errorf("the shard map changes too often for shard %q to record it", name)
+	return fmt.Errorf("the shard map changes too often for shard %q to follow it", name)
 }
 
 // both runs work on the source and on the target at once.

@@ -20,7 +20,7 @@ var ErrNotClaimed = errors.New("the database does not belong to a cluster: it ha
 // errNotInstalled is an ErrNotClaimed: there is not even a place for a record.
 var errNotInstalled = fmt.Errorf("nothing is installed: %w", ErrNotClaimed)
 
-// NewerError says that the shard has recorded a newer map than the one that was to be recorded, or to be added to.
+// NewerError says that the shard has recorded a newer map than the one that was to be recorded, to be added to, or to be guarded by.
 type NewerError struct{ Recorded, Map uint64 }
 
 func (e *NewerError) Error() string {

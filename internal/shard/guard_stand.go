@@ -124,7 +124,7 @@ func (g guard) asStanding(standing map[string]standingTrigger) (guard, error) {
 }
 
 // Watch puts up the guard of a table as it has to be while its rows move, before the map says so: then no record has to wait for a lock. It fails with [pgerr.LockNotAvailable] if the table is in use
-// for longer than others should wait behind it.
+// for longer than others should wait behind it, and with a [NewerError] if the shard has recorded a newer map.
 func (p *Plan) Watch(ctx context.Context, conn *pgx.Conn, name string, table topology.TableName) error {
 	return p.regard(ctx, conn, name, table, func(g guard, standing map[string]standingTrigger) (guard, bool, error) {
 		if g.watchful != nil {
@@ -160,8 +160,11 @@ func (p *Plan) regard(ctx context.Context, conn *pgx.Conn, name string, table to
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		id, err := lockIdentity(ctx, tx)
-		if err != nil || id.MapVersion > p.m.Version() { // a newer map is others' business
+		if err != nil {
 			return err
+		}
+		if id.MapVersion > p.m.Version() { // which may want another guard
+			return &NewerError{Recorded: id.MapVersion, Map: p.m.Version()}
 		}
 		standing, err := standingGuards(ctx, tx)
 		if err != nil {

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 
@@ -101,6 +102,13 @@ func TestGuardsAreWatchfulInTime(t *testing.T) {
 	}
 	if !watched() {
 		t.Error("a record has taken the guard down")
+	}
+	outdated := Prepare(c.m)
+	c.change(t, topology.UpdateShard("s2", func(spec *topology.ShardSpec) { spec.Weight = 3 }))
+	c.record(t)
+	var newer *NewerError
+	if err := outdated.Relax(t.Context(), c.conns[0], "s1", users); !errors.As(err, &newer) || !watched() {
+		t.Errorf("by an outdated map: %v", err)
 	}
 	if err := Prepare(c.m).Relax(t.Context(), c.conns[0], "s1", users); err != nil {
 		t.Fatal(err)
