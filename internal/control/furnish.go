@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/reshard"
@@ -33,6 +34,8 @@ type furnishing struct {
 	views []*shard.View
 	// identities are the replica identities of tables on the home shard before moves changed them for their time.
 	identities map[topology.TableName]shard.ReplicaIdentity
+	// joined are keyspaces whose rows move meanwhile, by name.
+	joined []string
 	// moment lends the hold on the tables that are not held all the time.
 	moment declaration
 }
@@ -68,6 +71,7 @@ var furnishSteps = []struct {
 	{"see that no table has changed", (*furnishing).checkUnchanged},
 	{"make what moves need", (*furnishing).joinMoves},
 	{"publish the map", (*furnishing).publishShard},
+	{"drop what moves no longer need", (*furnishing).leaveMoves},
 	{"release the tables", (*furnishing).releaseAll},
 }
 
@@ -307,6 +311,7 @@ func (f *furnishing) joinMoves(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	f.joined = nil
 	for _, moving := range state.Moves {
 		if moving.Keyspace == "" { // whole tables, which the shard does not have
 			continue
@@ -316,6 +321,37 @@ func (f *furnishing) joinMoves(ctx context.Context) error {
 		})
 		if err != nil {
 			return fmt.Errorf("join move %s: %w", moving.ID, err)
+		}
+		f.joined = append(f.joined, moving.Keyspace)
+	}
+	failpoint.Hit("shard.joined")
+	return nil
+}
+
+// leaveMoves goes on whatever happens, since the shard is in the map: what is left there goes with the next move of the keyspace.
+func (f *furnishing) leaveMoves(ctx context.Context) error {
+	if err := f.dropJoined(ctx); err != nil {
+		f.cluster.config.Logger.Warn("a new shard still has what moves needed that have ended", "shard", f.spec.Name, "error", err)
+	}
+	return nil
+}
+
+// dropJoined drops what was made for moves that have ended before the shard was in the map, and so did not look for it there. Those that end from now on do. The tables are held still, so no move has begun since.
+func (f *furnishing) dropJoined(ctx context.Context) error {
+	if len(f.joined) == 0 {
+		return nil
+	}
+	state, err := f.cluster.config.Store.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	for _, keyspace := range f.joined {
+		if slices.ContainsFunc(state.Moves, func(m topology.Moving) bool { return m.Keyspace == keyspace }) {
+			continue
+		}
+		err := pgx.BeginFunc(ctx, f.fresh.conn, func(tx pgx.Tx) error { return shard.DropOwnedViews(ctx, tx, keyspace) })
+		if err != nil {
+			return fmt.Errorf("leave the moves of keyspace %s: %w", keyspace, err)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func wholeMoves(m *topology.Map, request api.StartMove) ([]*reshard.Move, error)
 	bySource := map[string]*reshard.Move{}
 	var sources []string
 	for _, t := range m.Tables() {
-		if t.Kind() != topology.Single || t.Shard().Name() == request.To || request.From != "" && t.Shard().Name() != request.From || len(wanted) > 0 && !slices.Contains(wanted, t.Name()) {
+		if !movesByItself(m, t) || t.Shard().Name() == request.To || request.From != "" && t.Shard().Name() != request.From || len(wanted) > 0 && !slices.Contains(wanted, t.Name()) {
 			continue
 		}
 		source := t.Shard().Name()
@@ -37,6 +37,12 @@ func wholeMoves(m *topology.Map, request api.StartMove) ([]*reshard.Move, error)
 		moves[i] = bySource[source]
 	}
 	return moves, nil
+}
+
+// movesByItself says whether a table is on one shard alone, and not because a schema that a keyspace places is there: those move with all that they have.
+func movesByItself(m *topology.Map, t *topology.Table) bool {
+	_, placed := m.LocateSchema(t.Name().Schema)
+	return t.Kind() == topology.Single && placed == nil
 }
 
 func parseTables(texts []string) ([]topology.TableName, error) {
@@ -62,6 +68,8 @@ func (c *Cluster) undeclared(ctx context.Context, m *topology.Map, request api.S
 		switch t := m.Table(name.Schema, name.Name); {
 		case t == nil:
 			undeclared = append(undeclared, name)
+		case t.Kind() == topology.Single && !movesByItself(m, t):
+			return nil, refuseTenants(m, name)
 		case t.Kind() != topology.Single:
 			return nil, &InvalidError{Message: fmt.Sprintf("table %s is a %s table, and on all shards", name, t.Kind()), Hint: "Rows of sharded tables move by ranges, keys or shards, all tables of a keyspace together."}
 		}
@@ -108,8 +116,8 @@ func (c *Cluster) onHome(ctx context.Context, m *topology.Map, names []topology.
 			if err := s.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($1) AND relkind IN ('r', 'p'))", name.String()).Scan(&is); err != nil {
 				return err
 			}
-			if place, keyspace := m.LocateSchema(name.Schema); keyspace != nil {
-				return &InvalidError{Message: fmt.Sprintf("schema %s is a tenant of keyspace %s, on shard %s: its tables move with it alone", name.Schema, keyspace.Name(), place.Shard.Name())}
+			if err := refuseTenants(m, name); err != nil {
+				return err
 			}
 			if !is {
 				return &topology.NotFoundError{Kind: "table", Name: name.String()}
@@ -119,11 +127,23 @@ func (c *Cluster) onHome(ctx context.Context, m *topology.Map, names []topology.
 	})
 }
 
+// refuseTenants fails for a table in a schema that a keyspace places.
+func refuseTenants(m *topology.Map, name topology.TableName) error {
+	place, keyspace := m.LocateSchema(name.Schema)
+	if keyspace == nil {
+		return nil
+	}
+	return &InvalidError{
+		Message: fmt.Sprintf("schema %s is a tenant of keyspace %s, on shard %s: its tables move with it alone", name.Schema, keyspace.Name(), place.Shard.Name()),
+		Hint:    fmt.Sprintf("Move the schema: cleave move start --keyspace %s --key %s --to SHARD.", keyspace.Name(), name.Schema),
+	}
+}
+
 // drainWhole adds the tables that a shard alone has to a plan that empties it. They go together, because they may refer to each other, to the shard that has least for its weight.
 func (c *Cluster) drainWhole(ctx context.Context, m *topology.Map, drained string, plan *api.RebalancePlan) error {
 	move := api.RebalanceMove{From: drained, Reason: "drain", Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []string{}}
 	for _, t := range m.Tables() {
-		if t.Kind() == topology.Single && t.Shard().Name() == drained {
+		if movesByItself(m, t) && t.Shard().Name() == drained {
 			move.Tables = append(move.Tables, t.Name().String())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -200,6 +201,9 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 		}
 	}
 	next, err := c.change(ctx, func(m *topology.Map) ([]topology.Change, error) {
+		if err := c.hasNoMove(ctx, name); err != nil {
+			return nil, err
+		}
 		if s := m.Shard(name); s != nil {
 			removed, wasHome = s.Spec(), s == m.Home()
 			if s == m.Home() && m.ShardCount() > 1 {
@@ -253,6 +257,20 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 		}
 	}
 	return changed, nil
+}
+
+// hasNoMove fails if a move that has not ended needs a shard: it could neither go on nor be cancelled without it.
+func (c *Cluster) hasNoMove(ctx context.Context, name string) error {
+	moves, err := reshard.List(ctx, c.config.Store)
+	if err != nil {
+		return err
+	}
+	for _, move := range moves {
+		if !move.Phase.HasEnded() && (move.Source == name || move.Target == name) {
+			return &topology.InUseError{Kind: "shard", Name: name, By: fmt.Sprintf("move %s from shard %s to shard %s is %s: wait until it has ended, or finish or cancel it", move.ID, move.Source, move.Target, move.Phase)}
+		}
+	}
+	return nil
 }
 
 // UpdateShard changes a shard's weight, state or labels.

@@ -58,30 +58,23 @@ var errNoTables = errors.New("the keyspace has no tables")
 // OnlyMap says whether an error of [Move.Check] is none: there is nothing to carry.
 func OnlyMap(err error) bool { return errors.Is(err, errNoTables) }
 
-// markedIn is what the map says of the move's parts, which need not begin and end where ranges do.
+// markedIn is what the map says of the move's parts, whose keys need not be pinned yet.
 func (m *Move) markedIn(now *topology.Map) (mark, bool, error) {
 	if m.isWhole() {
 		return m.marked(now)
 	}
-	k := now.Keyspace(m.Keyspace)
-	spec := k.Spec()
-	ranges, err := orderOf(k).split(spec.Ranges, m.Ranges)
+	pins, err := m.missingPins(now.Keyspace(m.Keyspace))
 	if err != nil {
 		return mark{}, false, err
 	}
-	changes := []topology.Change{topology.ReplaceRanges(m.Keyspace, ranges, spec.Assignment)}
-	pins, err := m.missingPins(k)
+	if len(pins) == 0 {
+		return m.marked(now)
+	}
+	pinned, err := now.Next(topology.SetPins(m.Keyspace, pins...))
 	if err != nil {
 		return mark{}, false, err
 	}
-	if len(pins) > 0 {
-		changes = append(changes, topology.SetPins(m.Keyspace, pins...))
-	}
-	divided, err := now.Next(changes...)
-	if err != nil {
-		return mark{}, false, err
-	}
-	return m.marked(divided)
+	return m.marked(pinned)
 }
 
 // missingPins are keys of the move that are not pinned yet, pinned to where they are.

@@ -20,8 +20,11 @@ func (r *run) keep(ctx context.Context) error {
 	if err := r.endForward(ctx); err != nil {
 		return err
 	}
-	if err := r.recordSides(ctx); err != nil {
-		return err
+	if !r.toldSides.Equal(move.Since) {
+		if err := r.recordSides(ctx); err != nil {
+			return err
+		}
+		r.toldSides = move.Since
 	}
 	if move.WayBack {
 		if err := r.carryBack(ctx); err != nil {
@@ -135,7 +138,7 @@ func (r *run) recordSides(ctx context.Context) error {
 		return err
 	}
 	return both(r.state().sides(), func(name string) error {
-		return r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return r.record(ctx, conn, now, name) })
+		return r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return r.recordBetween(ctx, conn, now, name) })
 	})
 }
 
@@ -204,6 +207,9 @@ func (r *run) cancel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(move.Published)+len(move.Schemas) == 0 {
+		return r.cancelUntouched(ctx, now)
+	}
 	is, alike, err := move.marked(now)
 	c := move.course()
 	switch {
@@ -243,6 +249,23 @@ func (r *run) cancel(ctx context.Context) error {
 	return r.enter(ctx, Cancelled)
 }
 
+// cancelUntouched ends a move that has made nothing yet: whatever there is of its tables is another move's, and the keyspace or a shard may be gone.
+func (r *run) cancelUntouched(ctx context.Context, now *topology.Map) error {
+	move := r.state()
+	for _, side := range move.sides() {
+		if now.Shard(side) == nil {
+			continue
+		}
+		if err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error { return r.noMoreLead(ctx, conn, side) }); err != nil {
+			return err
+		}
+	}
+	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil {
+		return err
+	}
+	return r.enter(ctx, Cancelled)
+}
+
 // withdraw says that nobody has a copy any more, and removes the rest when routers know.
 func (r *run) withdraw(ctx context.Context, is, next mark) error {
 	move := r.state()
@@ -250,21 +273,22 @@ func (r *run) withdraw(ctx context.Context, is, next mark) error {
 	if err != nil {
 		return err
 	}
-	settled, err := r.awaitSettled(ctx, now.Version())
-	if err != nil {
+	if _, err := r.awaitSettled(ctx, now.Version()); err != nil {
 		return err
 	}
-	for s := range now.Shards() {
-		err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error {
-			if err := r.record(ctx, conn, now, s.Name()); err != nil {
-				return err
-			}
-			_, err := shard.Fence(ctx, conn, settled)
+	err = r.everywhere(ctx, map[string]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
+		if err := r.recordBetween(ctx, conn, now, name); err != nil {
 			return err
-		})
+		}
+		settled, err := r.awaitSettled(ctx, now.Version()) // others may have come since
 		if err != nil {
 			return err
 		}
+		_, err = shard.Fence(ctx, conn, settled)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return r.forget(ctx, now)
 }
@@ -277,16 +301,18 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 			return err
 		}
 	}
-	for s := range now.Shards() {
-		if err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error { return r.forgetOn(ctx, conn, s.Name()) }); err != nil {
-			return err
-		}
+	forgotten := map[string]bool{}
+	if err := r.everywhere(ctx, forgotten, r.forgetOn); err != nil {
+		return err
 	}
 	if err := r.forgetSchemas(ctx); err != nil {
 		return err
 	}
-	_, err := r.mover.config.Store.EndMove(ctx, move.ID)
-	return err
+	failpoint.Hit("move.forgotten")
+	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil {
+		return err
+	}
+	return r.everywhere(ctx, forgotten, r.forgetOn) // a shard that has joined meanwhile was given what the move needs
 }
 
 // forgetOn removes what the move has made on a shard, and last of all who carries it out.

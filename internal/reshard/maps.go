@@ -57,7 +57,7 @@ func (m *Move) hasPin(key topology.Point) bool {
 	return slices.ContainsFunc(m.Pins, func(p topology.Point) bool { return slices.Equal(p, key) })
 }
 
-// marked returns what the map says of the move's ranges and pins; false if that is not one thing.
+// marked returns what the map says of the move's ranges and pins; false if that is not one thing. A range that is larger than the move's says it too: others may have merged it with its neighbour.
 func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 	if m.isWhole() {
 		is, alike := m.markedWhole(now)
@@ -68,6 +68,10 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 		return mark{}, false, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
 	}
 	spec, o := k.Spec(), orderOf(k)
+	ranges, err := m.divided(o, spec.Ranges)
+	if err != nil {
+		return mark{}, false, err
+	}
 	var found []mark
 	note := func(owner string, copies []topology.CopySpec, held bool) {
 		one := mark{owner: owner, held: held}
@@ -78,7 +82,7 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 			found = append(found, one)
 		}
 	}
-	for _, r := range spec.Ranges {
+	for _, r := range ranges {
 		inside, err := m.covers(o, r.From, r.To)
 		if err != nil {
 			return mark{}, false, err
@@ -94,20 +98,19 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 			note(p.Shard, p.Copies, p.Held)
 		}
 	}
-	divided, err := m.isDivided(o, spec.Ranges)
-	if err != nil || !divided || pins != len(m.Pins) || len(found) != 1 {
-		return mark{}, false, err
+	if pins != len(m.Pins) || len(found) != 1 {
+		return mark{}, false, nil
 	}
 	return found[0], true, nil
 }
 
-// isDivided says whether ranges begin and end where those of the move do.
-func (m *Move) isDivided(o order, ranges []topology.RangeSpec) (bool, error) {
+// divided are ranges that begin and end where those of the move do. Mostly they do anyway, which is seen sooner than they are split.
+func (m *Move) divided(o order, ranges []topology.RangeSpec) ([]topology.RangeSpec, error) {
 	begins := map[string]bool{}
 	for _, r := range ranges {
 		place, err := o.place(r.From)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		begins[place] = true
 	}
@@ -115,14 +118,14 @@ func (m *Move) isDivided(o order, ranges []topology.RangeSpec) (bool, error) {
 		for _, p := range []topology.Point{r.From, r.To} { // the beginning is one, and the end too
 			place, err := o.place(p)
 			if err != nil {
-				return false, err
+				return nil, err
 			}
 			if !begins[place] {
-				return false, nil
+				return o.split(ranges, m.Ranges)
 			}
 		}
 	}
-	return true, nil
+	return ranges, nil
 }
 
 // publish has the map say something of what moves, if it says one of what is expected, and asks routers for that version on some shards. A map that says it already is returned as it is.
@@ -141,8 +144,11 @@ func (r *run) publish(ctx context.Context, next mark, asking []string, expected 
 		if !alike || !slices.Contains(expected, is) {
 			return nil, fmt.Errorf("%w: %+v", errOtherMap, is)
 		}
-		if move := r.state(); len(move.Published) > 0 && !slices.Equal(move.tableTexts(now), move.Published) {
+		switch move := r.state(); {
+		case len(move.Published) > 0 && !slices.Equal(move.tableTexts(now), move.Published):
 			return nil, stop("a table was declared after the move began: cancel it and start it again")
+		case len(move.Published) == 0 && !move.isWhole() && len(move.tables(now)) > 0: // only the map was to change, and now there may be rows
+			return nil, fmt.Errorf("%w: a table was declared meanwhile", errOtherMap)
 		}
 		changes, err := r.state().changes(now, next)
 		if err != nil {

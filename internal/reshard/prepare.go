@@ -318,17 +318,22 @@ func (r *run) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	settled, err := r.awaitSettled(ctx, now.Version())
+	if _, err := r.awaitSettled(ctx, now.Version()); err != nil {
+		return err
+	}
+	// All have the views, and guards of those that take part are watchful from now on.
+	err = r.everywhere(ctx, map[string]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
+		return r.recordBetween(ctx, conn, now, name)
+	})
 	if err != nil {
 		return err
 	}
-	for s := range now.Shards() { // all have the views, and guards of those that take part are watchful from now on
-		if err := r.on(ctx, s.Name(), func(ctx context.Context, conn *pgx.Conn) error { return r.record(ctx, conn, now, s.Name()) }); err != nil {
+	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
+		settled, err := r.awaitSettled(ctx, now.Version()) // others may have come since
+		if err != nil {
 			return err
 		}
-	}
-	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := shard.Fence(ctx, conn, settled)
+		_, err = shard.Fence(ctx, conn, settled)
 		return err
 	})
 	if err != nil {

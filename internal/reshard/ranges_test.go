@@ -103,8 +103,11 @@ func TestTheMapSaysHowFarAMoveIs(t *testing.T) {
 	if err := move.Check(pinned); err != nil {
 		t.Fatal(err)
 	}
-	if _, alike, err := move.marked(pinned); alike || err != nil {
-		t.Errorf("a range that is larger than the move is taken for it: %v", err)
+	if is, alike, err := move.marked(pinned); !alike || is != plain("a") || err != nil {
+		t.Errorf("of a range that is larger than the move: %+v, %v, %v", is, alike, err)
+	}
+	if _, alike, err := move.marked(m); alike || err != nil {
+		t.Errorf("a key that is not pinned is taken for one that is: %v", err)
 	}
 	forth := move.course()
 	now := pinned
@@ -169,5 +172,28 @@ func TestRangesAreJoinedAtTheirBorders(t *testing.T) {
 	}
 	if points, err := AroundKey(m.Keyspace("numbers"), topology.Point{"9223372036854775807"}); err == nil {
 		t.Errorf("around the last number: %v", points)
+	}
+}
+
+// TestOthersMayMergeWhatMoved: ranges are put together when nothing marks them any more, and the move knows its part of them.
+func TestOthersMayMergeWhatMoved(t *testing.T) {
+	move := &Move{ID: "x", Keyspace: "main", Source: "a", Target: "b", Ranges: []Range{{From: topology.Point{"2000000000000000"}, To: topology.Point{"4000000000000000"}}}}
+	m := world(t)
+	changes, err := move.changes(m, plain("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = m.Next(changes...); err != nil {
+		t.Fatal(err)
+	}
+	merged, fewer, err := Merge(m.Keyspace("main"), Range{})
+	if err != nil || fewer == 0 {
+		t.Fatalf("%d fewer, %v", fewer, err)
+	}
+	if m, err = m.Next(topology.ReplaceRanges("main", merged, m.Keyspace("main").Assignment())); err != nil {
+		t.Fatal(err)
+	}
+	if is, alike, err := move.marked(m); err != nil || !alike || is != plain("b") {
+		t.Errorf("%+v, %v, %v", is, alike, err)
 	}
 }

@@ -41,6 +41,9 @@ type run struct {
 	deaf    map[string]time.Time // since when a router has not heard of the map, by ID
 	// waitsInside: the phase waits by itself while the move is paused.
 	waitsInside bool
+
+	// toldSides is since when the move has been in the phase in which both sides have recorded the map.
+	toldSides time.Time
 }
 
 // deafSince is since when a router has not heard of the map that is in force; zero if it has.
@@ -445,6 +448,32 @@ func (r *run) on(ctx context.Context, name string, work func(context.Context, *p
 	return work(ctx, conn)
 }
 
+// everywhere runs work on all shards that the newest map has, those that join meanwhile included, but for those on which it is done already.
+func (r *run) everywhere(ctx context.Context, done map[string]bool, work func(ctx context.Context, conn *pgx.Conn, name string) error) error {
+	for again := true; again; {
+		now, err := r.current(ctx)
+		if err != nil {
+			return err
+		}
+		again = false
+		for s := range now.Shards() {
+			name := s.Name()
+			if done[name] {
+				continue
+			}
+			again = true
+			if err := r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return work(ctx, conn, name) }); err != nil {
+				newest, unread := r.current(ctx)
+				if unread != nil || newest.Shard(name) != nil { // else it was removed
+					return err
+				}
+			}
+			done[name] = true
+		}
+	}
+	return nil
+}
+
 // connect logs in to a shard, for work that may take long.
 func (r *run) connect(ctx context.Context, now *topology.Map, name string) (*pgx.Conn, error) {
 	return r.connectWith(ctx, now, name, "")
@@ -537,6 +566,20 @@ func (r *run) record(ctx context.Context, conn *pgx.Conn, now *topology.Map, nam
 		return err
 	})
 }
+
+// recordBetween has a shard record the newest map, but not in the middle of another move's switch, for which statements are held.
+func (r *run) recordBetween(ctx context.Context, conn *pgx.Conn, now *topology.Map, name string) error {
+	return r.byNewest(ctx, now, name, func(now *topology.Map) error {
+		for began := time.Now(); r.mover.IsSwitching(name) && time.Since(began) < switchPatience && ctx.Err() == nil; {
+			r.sleep(ctx, 10*time.Millisecond)
+		}
+		_, err := shard.Record(ctx, conn, now, name)
+		return err
+	})
+}
+
+// switchPatience is for how long a record waits for another move's switch, which may not end while a server is away.
+const switchPatience = 5 * time.Second
 
 // byNewest does what a shard takes by the newest map alone: others, such as another move, may have had it record one since.
 func (r *run) byNewest(ctx context.Context, now *topology.Map, name string, work func(*topology.Map) error) error {

@@ -2,10 +2,12 @@ package reshard
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // asked is a move that somebody has asked for, in a store of its own, and its leader.
@@ -72,6 +74,44 @@ func TestAMoveThatHasEndedIsNotRunAgain(t *testing.T) {
 	<-ended
 	if ctx.Err() != nil {
 		t.Error("a run that knows another move than the store goes on for ever")
+	}
+}
+
+// TestTheMapAloneChangesOnlyWithoutTables: a keyspace had no tables when the move looked, and when it gives the ranges away it has one, with rows that nobody would find.
+func TestTheMapAloneChangesOnlyWithoutTables(t *testing.T) {
+	s, l, m := asked(t)
+	if err := s.Create(t.Context(), world(t)); err != nil {
+		t.Fatal(err)
+	}
+	m.Keyspace, m.Ranges = "main", []Range{{To: topology.Point{"2000000000000000"}}}
+	r := newRun(New(Config{Store: s}), l, m)
+	if _, err := r.publish(t.Context(), plain("b"), nil, plain("a")); !errors.Is(err, errOtherMap) {
+		t.Errorf("the ranges of a table were given away: %v", err)
+	}
+	if _, err := s.Update(t.Context(), func(m *topology.Map) (*topology.Map, error) { return m.Next(topology.DropTable("public.t")) }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.publish(t.Context(), plain("b"), nil, plain("a")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatIsUntouchedIsCancelled though its keyspace and its shards are gone.
+func TestWhatIsUntouchedIsCancelled(t *testing.T) {
+	s, l, m := asked(t)
+	empty, err := topology.New("00000000-0000-4000-8000-000000000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Create(t.Context(), empty); err != nil {
+		t.Fatal(err)
+	}
+	r := newRun(New(Config{Store: s}), l, m)
+	if err := r.enter(t.Context(), Cancelling); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cancel(t.Context()); err != nil || r.state().Phase != Cancelled {
+		t.Errorf("%v, it is %s", err, r.state().Phase)
 	}
 }
 

@@ -169,6 +169,9 @@ func (s *switching) unheard(ctx context.Context) (string, error) {
 		switch since := s.r.deafSince(router.ID, router.Applied >= now.Version()); {
 		case since.IsZero():
 			s.hearing = append(s.hearing, router.ID)
+			if router.Settled < now.Version() { // perhaps because of another keyspace; and until it has, it does not settle on a hold either
+				waiting = fmt.Sprintf("router %s has a transaction open that began under an earlier shard map", router.Name)
+			}
 		case time.Since(since) < deafAfter:
 			waiting = fmt.Sprintf("router %s has not heard of the shard map yet", router.Name)
 		default:
@@ -536,7 +539,7 @@ func (s *switching) fence(ctx context.Context) error {
 }
 
 func (s *switching) recordBoth(ctx context.Context, now *topology.Map) error {
-	return s.onBoth(func(conn *pgx.Conn, name string) error { return s.r.record(ctx, conn, now, name) })
+	return s.onBoth(func(conn *pgx.Conn, name string) error { return s.r.recordBetween(ctx, conn, now, name) })
 }
 
 func (s *switching) onBoth(work func(conn *pgx.Conn, name string) error) error {

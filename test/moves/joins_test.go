@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/failpoint/orders"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -17,6 +18,9 @@ func TestAShardJoinsWhileRowsMove(t *testing.T) {
 	defer s.load.Stop()
 	id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
 	s.await(t, id, "ready")
+	if _, err := s.Routers[0].API().RemoveShard(t.Context(), "s2"); err == nil || !strings.Contains(err.Error(), id) {
+		t.Errorf("a shard that a move needs is removed: %v", err)
+	}
 	if err := s.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -29,4 +33,34 @@ func TestAShardJoinsWhileRowsMove(t *testing.T) {
 	next := s.start(t, api.StartMove{From: "s2", To: "s4"})
 	s.await(t, next, "done")
 	s.finish(t)
+}
+
+// TestAShardJoinsAsAMoveEnds: the move has looked at all shards for the last time, or ends before the map has the new one. Nothing of it is left there either way.
+func TestAShardJoinsAsAMoveEnds(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2, Spares: 2}, 0)
+	const forgotten, joined = "move.forgotten", "shard.joined"
+	ended := s.heldAt(t, forgotten, api.StartMove{From: "s1", To: "s2"})
+	if err := s.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.release(t, forgotten)
+	s.await(t, ended, "done")
+	s.clean(t)
+
+	kept := s.start(t, api.StartMove{From: "s2", To: "s4", KeepSeconds: 600})
+	s.await(t, kept, "switched")
+	if err := orders.Give(s.Orders, joined, orders.Order{Act: orders.Hold}); err != nil {
+		t.Fatal(err)
+	}
+	joining := make(chan error, 1)
+	go func() { joining <- s.Join(t.Context()) }()
+	s.reached(t, joined)
+	s.wish(t, kept, "finish")
+	s.await(t, kept, "done")
+	s.release(t, joined)
+	if err := <-joining; err != nil {
+		t.Fatal(err)
+	}
+	s.clean(t)
 }

@@ -3,6 +3,7 @@ package moves_test
 import (
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,4 +84,32 @@ func fetched(t *testing.T, conn *pgx.Conn, sql string) []int64 {
 		t.Fatal(err)
 	}
 	return ids
+}
+
+// TestNothingIsHeldInVain: a transaction on another keyspace, open since before that was changed, keeps its router from settling on any map. The switch waits for it before statements do.
+func TestNothingIsHeldInVain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	other := s.dial(t, s.Routers[1])
+	if _, err := s.Routers[0].API().CreateKeyspace(t.Context(), api.CreateKeyspace{Name: "others"}); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, other, "CREATE TABLE others (id bigint PRIMARY KEY)")
+	execute(t, other, "SELECT cleave.shard_table('others', 'id', keyspace => 'others')")
+	id := s.start(t, api.StartMove{Keyspace: "default_bigint", From: "s1", To: "s2", Manual: true})
+	s.await(t, id, "ready")
+	execute(t, other, "BEGIN")
+	execute(t, other, "INSERT INTO others VALUES (1)")
+	if _, err := s.Routers[0].API().SplitRanges(t.Context(), "others", api.SplitRanges{Key: []string{"1"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.wish(t, id, "switch")
+	s.await(t, id, "switching")
+	time.Sleep(1500 * time.Millisecond) // more than one attempt
+	if m := s.await(t, id, "switching", "switched", "done"); len(m.Switches) > 0 || !strings.Contains(m.Waiting, "transaction open") {
+		t.Errorf("the move is %s and waits for %q, after %+v", m.Phase, m.Waiting, m.Switches)
+	}
+	execute(t, other, "COMMIT")
+	s.await(t, id, "done")
+	s.clean(t)
 }

@@ -352,6 +352,9 @@ func playLedger(t *testing.T, s *stage, l *ledger) {
 	manual := s.start(t, request)
 	s.await(t, manual, "ready")
 	refusesDefinitions(t, s, l)
+	if l.schema != "" {
+		l.refusesMoves(t)
+	}
 	l.refusesStrangers(t, 1)
 	s.wish(t, manual, "cancel")
 	s.await(t, manual, "cancelled")
@@ -375,6 +378,27 @@ func refusesDefinitions(t *testing.T, s *stage, l *ledger) {
 		var refused *pgconn.PgError
 		if sql[:3] != "SET" && (!errors.As(err, &refused) || refused.Code != "55006") {
 			t.Errorf("%s while the table moves: %v", sql, err)
+		}
+	}
+}
+
+// refusesMoves sees that tables which move with their schema are not moved by themselves too.
+func (l *ledger) refusesMoves(t *testing.T) {
+	t.Helper()
+	client := l.s.Routers[0].API()
+	if moves, err := client.StartMoves(t.Context(), api.StartMove{To: "s1", Tables: l.names()}); err == nil {
+		t.Errorf("tables of a schema that moves are moved by themselves: %+v", moves)
+	}
+	if m, err := client.Map(t.Context()); err != nil || m.Table(l.schema, "ledger") == nil {
+		t.Errorf("the map does not list the tables: %v", err)
+	}
+	plan, err := client.PlanRebalance(t.Context(), api.PlanRebalance{Drain: "s3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, move := range plan.Moves {
+		if len(move.Tables) > 0 {
+			t.Errorf("a plan moves tables of a schema that moves by themselves: %+v", move)
 		}
 	}
 }
