@@ -266,7 +266,7 @@ func (c *Cluster) hasNoMove(ctx context.Context, name string) error {
 		return err
 	}
 	for _, move := range moves {
-		if !move.Phase.HasEnded() && (move.Source == name || move.Target == name) {
+		if move.Needs(name) {
 			return &topology.InUseError{Kind: "shard", Name: name, By: fmt.Sprintf("move %s from shard %s to shard %s is %s: wait until it has ended, or finish or cancel it", move.ID, move.Source, move.Target, move.Phase)}
 		}
 	}

@@ -58,15 +58,17 @@ func (m *Move) adopt(ctx context.Context, s *store.Store, now *topology.Map) err
 	if err := m.keepTables(ctx, s, now); err != nil {
 		return err
 	}
-	is, alike, err := m.marked(now)
-	if err != nil {
-		return err
-	}
-	back := course{from: m.Target, to: m.Source, whole: m.isWhole()}
 	m.Phase, m.Since = Cancelling, time.Now().UTC()
-	if alike && !m.isWhole() && is == back.turned() { // it had been rolled back; of whole tables that looks as if they had never moved
-		m.RollsBack = true
-		m.Phase = Cleaning
+	if !m.isUntouched() {
+		is, alike, err := m.marked(now)
+		if err != nil {
+			return err
+		}
+		back := course{from: m.Target, to: m.Source, whole: m.isWhole()}
+		if alike && !m.isWhole() && is == back.turned() { // it had been rolled back; of whole tables that looks as if they had never moved
+			m.RollsBack = true
+			m.Phase = Cleaning
+		}
 	}
 	m.Why = "the store was lost while it was under way"
 	job, err := m.job()

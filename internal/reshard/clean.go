@@ -157,12 +157,12 @@ func (r *run) clean(ctx context.Context) error {
 		return err
 	}
 	c := move.course()
-	is, _, err := move.marked(now)
+	is, alike, err := move.marked(now)
 	if err != nil {
 		return err
 	}
 	if move.isWhole() {
-		return r.cleanWhole(ctx, now, is)
+		return r.cleanWhole(ctx, now, is, alike)
 	}
 	if is != plain(c.to) { // or it has been done before
 		if err := r.deleteRows(ctx, now, leaves); err != nil {
@@ -207,7 +207,7 @@ func (r *run) cancel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(move.Published)+len(move.Schemas) == 0 {
+	if move.isUntouched() {
 		return r.cancelUntouched(ctx, now)
 	}
 	is, alike, err := move.marked(now)
@@ -273,19 +273,14 @@ func (r *run) withdraw(ctx context.Context, is, next mark) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.awaitSettled(ctx, now.Version()); err != nil {
+	if err := r.awaitSettled(ctx, now.Version()); err != nil {
 		return err
 	}
-	err = r.everywhere(ctx, map[string]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
+	err = r.everywhere(ctx, map[int]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
 		if err := r.recordBetween(ctx, conn, now, name); err != nil {
 			return err
 		}
-		settled, err := r.awaitSettled(ctx, now.Version()) // others may have come since
-		if err != nil {
-			return err
-		}
-		_, err = shard.Fence(ctx, conn, settled)
-		return err
+		return r.fence(ctx, conn, now.Version())
 	})
 	if err != nil {
 		return err
@@ -301,7 +296,7 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 			return err
 		}
 	}
-	forgotten := map[string]bool{}
+	forgotten := map[int]bool{}
 	if err := r.everywhere(ctx, forgotten, r.forgetOn); err != nil {
 		return err
 	}
@@ -309,10 +304,14 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 		return err
 	}
 	failpoint.Hit("move.forgotten")
-	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil {
+	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil || move.isWhole() {
 		return err
 	}
-	return r.everywhere(ctx, forgotten, r.forgetOn) // a shard that has joined meanwhile was given what the move needs
+	// A shard that has joined meanwhile was given what the move needs. From here on the tables may be changed, so nothing before this is to be done again for its sake.
+	if err := r.everywhere(ctx, forgotten, r.forgetOn); err != nil {
+		r.mover.config.Logger.Warn("a shard that has joined while a move ended may still have its views", "move", r.id, "error", err)
+	}
+	return nil
 }
 
 // forgetOn removes what the move has made on a shard, and last of all who carries it out.

@@ -14,6 +14,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/sqltext"
+	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -318,40 +319,51 @@ func (r *run) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.awaitSettled(ctx, now.Version()); err != nil {
+	if err := r.awaitSettled(ctx, now.Version()); err != nil {
 		return err
 	}
 	// All have the views, and guards of those that take part are watchful from now on.
-	err = r.everywhere(ctx, map[string]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
+	err = r.everywhere(ctx, map[int]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
 		return r.recordBetween(ctx, conn, now, name)
 	})
 	if err != nil {
 		return err
 	}
-	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
-		settled, err := r.awaitSettled(ctx, now.Version()) // others may have come since
-		if err != nil {
-			return err
-		}
-		_, err = shard.Fence(ctx, conn, settled)
-		return err
-	})
+	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error { return r.fence(ctx, conn, now.Version()) })
 	if err != nil {
 		return err
 	}
 	return r.enter(ctx, Copying)
 }
 
+// fence ends those routers on a shard that have not settled on a version, which was waited for before. Others may have come since, and are not ended.
+func (r *run) fence(ctx context.Context, conn *pgx.Conn, version uint64) error {
+	ready, _, err := r.mover.config.Store.AwaitSettled(withTimeout(ctx, latePatience), version)
+	if err != nil {
+		return err
+	}
+	_, err = shard.Fence(ctx, conn, identifiers(ready))
+	return err
+}
+
+// latePatience is for how long routers are waited for that came late: they settle as soon as they have read the map.
+const latePatience = time.Second
+
+// identifiers of routers, of none too: no list would be as good as all of them.
+func identifiers(routers []store.Router) []string {
+	ids := make([]string, len(routers))
+	for i, router := range routers {
+		ids[i] = router.ID
+	}
+	return ids
+}
+
 // awaitSettled waits for routers to settle on a version, for as long as those that have heard of it take; the others are ended on the shards.
-func (r *run) awaitSettled(ctx context.Context, version uint64) (settled []string, err error) {
+func (r *run) awaitSettled(ctx context.Context, version uint64) error {
 	for {
-		ready, late, err := r.mover.config.Store.AwaitSettled(withTimeout(ctx, routerPatience), version)
+		_, late, err := r.mover.config.Store.AwaitSettled(withTimeout(ctx, routerPatience), version)
 		if err != nil {
-			return nil, err
-		}
-		settled = settled[:0]
-		for _, router := range ready {
-			settled = append(settled, router.ID)
+			return err
 		}
 		waiting := ""
 		for _, router := range late {
@@ -360,10 +372,10 @@ func (r *run) awaitSettled(ctx context.Context, version uint64) (settled []strin
 			}
 		}
 		if waiting == "" {
-			return settled, nil
+			return nil
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 		r.say(ctx, waiting, nil)
 	}

@@ -449,7 +449,7 @@ func (r *run) on(ctx context.Context, name string, work func(context.Context, *p
 }
 
 // everywhere runs work on all shards that the newest map has, those that join meanwhile included, but for those on which it is done already.
-func (r *run) everywhere(ctx context.Context, done map[string]bool, work func(ctx context.Context, conn *pgx.Conn, name string) error) error {
+func (r *run) everywhere(ctx context.Context, done map[int]bool, work func(ctx context.Context, conn *pgx.Conn, name string) error) error {
 	for again := true; again; {
 		now, err := r.current(ctx)
 		if err != nil {
@@ -458,17 +458,17 @@ func (r *run) everywhere(ctx context.Context, done map[string]bool, work func(ct
 		again = false
 		for s := range now.Shards() {
 			name := s.Name()
-			if done[name] {
+			if done[s.Number()] { // a name may come back
 				continue
 			}
 			again = true
 			if err := r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error { return work(ctx, conn, name) }); err != nil {
 				newest, unread := r.current(ctx)
-				if unread != nil || newest.Shard(name) != nil { // else it was removed
+				if unread != nil || newest.Shard(name) != nil && newest.Shard(name).Number() == s.Number() { // else it was removed
 					return err
 				}
 			}
-			done[name] = true
+			done[s.Number()] = true
 		}
 	}
 	return nil

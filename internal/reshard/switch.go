@@ -36,6 +36,8 @@ type switching struct {
 	deaf map[string]bool
 	// hearing are the others, but for those that are gone.
 	hearing []string
+	// unsettled is one of those that goes by an older map somewhere, by name; empty: there is none.
+	unsettled string
 	// mayBeClosed: a shard may have recorded that the owner takes nothing.
 	mayBeClosed bool
 	// numbers are the sequences of whole tables.
@@ -132,15 +134,23 @@ func (s *switching) await(ctx context.Context) error {
 		if waiting == "" && err == nil {
 			waiting, err = s.longest(ctx)
 		}
+		if waiting == "" && err == nil && s.unsettled != "" && !s.whole { // perhaps because of another keyspace; and until it has settled, it does not settle on a hold either, as whole tables need not
+			waiting = fmt.Sprintf("router %s has a transaction open that began under an earlier shard map", s.unsettled)
+		}
 		if waiting == "" && err == nil {
 			waiting, err = s.behind(ctx)
 		}
 		if err != nil {
 			return err
 		}
+		if waiting == "" && (s.r.mover.IsSwitching(s.from) || s.r.mover.IsSwitching(s.to)) {
+			waiting = otherSwitch
+		}
 		if waiting == "" {
 			s.r.say(ctx, "", nil)
-			return s.rehearse(ctx)
+			if newest, err := s.rehearse(ctx); err != nil || newest {
+				return err
+			}
 		}
 		s.r.say(ctx, waiting, nil)
 		s.r.sleep(ctx, 50*time.Millisecond)
@@ -149,6 +159,9 @@ func (s *switching) await(ctx context.Context) error {
 		}
 	}
 }
+
+// otherSwitch is why a switch waits for another.
+const otherSwitch = "another switch of one of the shards is under way"
 
 // deafAfter is how long a router may take to hear of a map before it counts as one that hears nothing.
 const deafAfter = 5 * time.Second
@@ -164,13 +177,13 @@ func (s *switching) unheard(ctx context.Context) (string, error) {
 		return "", err
 	}
 	waiting := ""
-	s.deaf, s.hearing = map[string]bool{}, []string{}
+	s.deaf, s.hearing, s.unsettled = map[string]bool{}, []string{}, ""
 	for _, router := range routers {
 		switch since := s.r.deafSince(router.ID, router.Applied >= now.Version()); {
 		case since.IsZero():
 			s.hearing = append(s.hearing, router.ID)
-			if router.Settled < now.Version() { // perhaps because of another keyspace; and until it has, it does not settle on a hold either
-				waiting = fmt.Sprintf("router %s has a transaction open that began under an earlier shard map", router.Name)
+			if router.Settled < now.Version() {
+				s.unsettled = router.Name
 			}
 		case time.Since(since) < deafAfter:
 			waiting = fmt.Sprintf("router %s has not heard of the shard map yet", router.Name)
@@ -181,28 +194,31 @@ func (s *switching) unheard(ctx context.Context) (string, error) {
 	return waiting, nil
 }
 
-// rehearse does what can be done before statements are held: both shards record the map as it is, so that little is left to write.
-func (s *switching) rehearse(ctx context.Context) (err error) {
+// rehearse does what can be done before statements are held: both shards record the map as it is, so that little is left to write. It says whether that is the newest map still.
+func (s *switching) rehearse(ctx context.Context) (newest bool, err error) {
 	if s.now, err = s.r.current(ctx); err != nil {
-		return err
+		return false, err
 	}
 	if err := s.recordBoth(ctx, s.now); err != nil {
-		return err
+		return false, err
+	}
+	if now, err := s.r.current(ctx); err != nil || now.Version() != s.now.Version() { // that may have waited for another switch
+		return false, err
 	}
 	if err := shard.BeginSwitch(ctx, s.owner, s.heir, s.move.ID, s.from); err != nil {
-		return err
+		return false, err
 	}
 	s.recorded = shard.Prepare(s.now)
 	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err != nil || !s.whole {
-		return err
+		return true, err
 	}
 	if s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables); err != nil {
-		return err
+		return false, err
 	}
 	if s.inSchemas, err = s.sizesOfSchemas(ctx); err != nil {
-		return err
+		return false, err
 	}
-	return s.areAlike(ctx)
+	return true, s.areAlike(ctx)
 }
 
 // rehearseSteps has both connections do once what they will do while statements are held: the first time takes several times as long. It takes the locks of a switch, so no other one of these shards is under way.
@@ -325,7 +341,7 @@ var switchSteps = []switchStep{
 func (s *switching) attempt(ctx context.Context) error {
 	free, isFree := s.r.mover.switches(s.from, s.to)
 	if !isFree {
-		s.r.say(ctx, "another switch of one of the shards is under way", nil)
+		s.r.say(ctx, otherSwitch, nil)
 		s.r.sleep(ctx, 50*time.Millisecond)
 		return nil
 	}
@@ -516,9 +532,7 @@ func (s *switching) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, router := range ready {
-		s.settled = append(s.settled, router.ID)
-	}
+	s.settled = identifiers(ready)
 	for _, router := range late {
 		switch {
 		case router.Applied >= s.now.Version():

@@ -18,6 +18,15 @@ import (
 // isWhole says whether whole tables move, each of which is on one shard alone, by themselves or with their schemas.
 func (m *Move) isWhole() bool { return len(m.Whole)+len(m.Schemas) > 0 }
 
+// isUntouched says whether the move has made nothing yet: on shards it does so only when it is stored which tables it moves.
+func (m *Move) isUntouched() bool { return len(m.Published)+len(m.Schemas) == 0 }
+
+// Needs says whether the move could neither go on nor be cancelled without a shard.
+func (m *Move) Needs(shard string) bool {
+	isOver := m.Phase.HasEnded() || m.Phase == Cancelling && m.isUntouched()
+	return !isOver && (m.Source == shard || m.Target == shard)
+}
+
 // wholeTables are the names of the tables that move as a whole.
 func (m *Move) wholeTables() []topology.TableName {
 	var names []topology.TableName
@@ -377,10 +386,10 @@ func (r *run) releaseWhole(ctx context.Context, now *topology.Map) error {
 }
 
 // cleanWhole drops the tables where they are not owned any more.
-func (r *run) cleanWhole(ctx context.Context, now *topology.Map, is mark) error {
+func (r *run) cleanWhole(ctx context.Context, now *topology.Map, is mark, alike bool) error {
 	move := r.state()
 	c := move.course()
-	if is != plain(c.to) {
+	if !alike || is != plain(c.to) {
 		return fmt.Errorf("%w: the tables on shard %q may be the original", errOtherMap, c.from)
 	}
 	if err := r.releaseWhole(ctx, now); err != nil {
