@@ -55,11 +55,11 @@ func Adopt(ctx context.Context, s *store.Store, now *topology.Map, known []shard
 }
 
 func (m *Move) adopt(ctx context.Context, s *store.Store, now *topology.Map) error {
-	if err := m.keepTables(ctx, s, now); err != nil {
-		return err
-	}
 	m.Phase, m.Since = Cancelling, time.Now().UTC()
 	if !m.isUntouched() {
+		if err := m.keepTables(ctx, s, now); err != nil {
+			return err
+		}
 		is, alike, err := m.marked(now)
 		if err != nil {
 			return err

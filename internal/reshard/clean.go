@@ -142,6 +142,22 @@ func (r *run) recordSides(ctx context.Context) error {
 	})
 }
 
+// depart ends a move of which nothing is left on shards. By now its tables may be others than they were, so nothing may be done to them again.
+func (r *run) depart(ctx context.Context) error {
+	move := r.state()
+	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil {
+		return err
+	}
+	switch {
+	case move.Phase == Cancelling:
+		return r.enter(ctx, Cancelled)
+	case move.RollsBack:
+		return r.enter(ctx, RolledBack)
+	default:
+		return r.enter(ctx, Done)
+	}
+}
+
 // clean removes the rows that are not owned any more, and all that the move has made.
 func (r *run) clean(ctx context.Context) error {
 	move := r.state()
@@ -173,10 +189,7 @@ func (r *run) clean(ctx context.Context) error {
 	if err := r.withdraw(ctx, c.turned(), plain(c.to)); err != nil {
 		return err
 	}
-	if move.RollsBack {
-		return r.enter(ctx, RolledBack)
-	}
-	return r.enter(ctx, Done)
+	return r.depart(ctx)
 }
 
 // count has both servers count their rows anew, so that they plan with what they have. It is nothing to fail for.
@@ -246,7 +259,7 @@ func (r *run) cancel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.enter(ctx, Cancelled)
+	return r.depart(ctx)
 }
 
 // cancelUntouched ends a move that has made nothing yet: whatever there is of its tables is another move's, and the keyspace or a shard may be gone.
@@ -260,10 +273,7 @@ func (r *run) cancelUntouched(ctx context.Context, now *topology.Map) error {
 			return err
 		}
 	}
-	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil {
-		return err
-	}
-	return r.enter(ctx, Cancelled)
+	return r.depart(ctx)
 }
 
 // withdraw says that nobody has a copy any more, and removes the rest when routers know.
@@ -303,12 +313,15 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 	if err := r.forgetSchemas(ctx); err != nil {
 		return err
 	}
+	if err := r.save(ctx, func(m *Move) { m.Forgotten = true }); err != nil {
+		return err
+	}
 	failpoint.Hit("move.forgotten")
 	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil || move.isWhole() {
 		return err
 	}
-	// A shard that has joined meanwhile was given what the move needs. From here on the tables may be changed, so nothing before this is to be done again for its sake.
-	if err := r.everywhere(ctx, forgotten, r.forgetOn); err != nil {
+	// A shard that has joined meanwhile was given what the move needs.
+	if err := r.everywhere(withTimeout(ctx, routerPatience), forgotten, r.forgetOn); err != nil {
 		r.mover.config.Logger.Warn("a shard that has joined while a move ended may still have its views", "move", r.id, "error", err)
 	}
 	return nil

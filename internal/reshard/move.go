@@ -166,6 +166,8 @@ type Move struct {
 	Cleaned int64 `json:"cleaned,omitempty"`
 	// RollsBack: what goes on is in the other direction. Backward: it has been switched back, or was cancelled, so the target's rows are the ones that go.
 	RollsBack bool `json:"rolls_back,omitempty"`
+	// Forgotten: nothing of it is left on shards.
+	Forgotten bool `json:"forgotten,omitempty"`
 
 	revision int64
 }

@@ -198,6 +198,9 @@ func (r *run) attempt(ctx context.Context) error {
 }
 
 func (r *run) phase(ctx context.Context) error {
+	if r.state().Forgotten {
+		return r.depart(ctx)
+	}
 	switch r.state().Phase {
 	case Asked:
 		return r.enter(ctx, Checking)
@@ -322,6 +325,7 @@ func (r *run) carryNothing(ctx context.Context) error {
 func (m *Move) grant(wish Wish) {
 	m.Error = ""
 	switch {
+	case m.Forgotten: // it ends
 	case wish == Pause && (m.Phase.mayCancel() || m.Phase == Switching):
 		m.Paused = true
 	case wish == Resume:

@@ -196,7 +196,7 @@ func (r *run) endEmpty(ctx context.Context, now *topology.Map) error {
 	if err := r.forget(ctx, now); err != nil {
 		return err
 	}
-	return r.enter(ctx, Done)
+	return r.depart(ctx)
 }
 
 // nobodyCameLate stops the move if a shard that does not own the schemas has a table in them which does not move: a definition may have been let through before routers heard that it is to be refused, and have waited for a connection since.

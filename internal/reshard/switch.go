@@ -36,6 +36,8 @@ type switching struct {
 	deaf map[string]bool
 	// hearing are the others, but for those that are gone.
 	hearing []string
+	// checked is the version of the map that routers had heard of when they were looked at.
+	checked uint64
 	// unsettled is one of those that goes by an older map somewhere, by name; empty: there is none.
 	unsettled string
 	// mayBeClosed: a shard may have recorded that the owner takes nothing.
@@ -177,7 +179,7 @@ func (s *switching) unheard(ctx context.Context) (string, error) {
 		return "", err
 	}
 	waiting := ""
-	s.deaf, s.hearing, s.unsettled = map[string]bool{}, []string{}, ""
+	s.checked, s.deaf, s.hearing, s.unsettled = now.Version(), map[string]bool{}, []string{}, ""
 	for _, router := range routers {
 		switch since := s.r.deafSince(router.ID, router.Applied >= now.Version()); {
 		case since.IsZero():
@@ -194,7 +196,7 @@ func (s *switching) unheard(ctx context.Context) (string, error) {
 	return waiting, nil
 }
 
-// rehearse does what can be done before statements are held: both shards record the map as it is, so that little is left to write. It says whether that is the newest map still.
+// rehearse does what can be done before statements are held: both shards record the map as it is, so that little is left to write. It says whether that is the newest map still, and the one that routers have heard of.
 func (s *switching) rehearse(ctx context.Context) (newest bool, err error) {
 	if s.now, err = s.r.current(ctx); err != nil {
 		return false, err
@@ -202,7 +204,7 @@ func (s *switching) rehearse(ctx context.Context) (newest bool, err error) {
 	if err := s.recordBoth(ctx, s.now); err != nil {
 		return false, err
 	}
-	if now, err := s.r.current(ctx); err != nil || now.Version() != s.now.Version() { // that may have waited for another switch
+	if now, err := s.r.current(ctx); err != nil || now.Version() != s.checked { // it may have waited for another switch
 		return false, err
 	}
 	if err := shard.BeginSwitch(ctx, s.owner, s.heir, s.move.ID, s.from); err != nil {

@@ -407,10 +407,7 @@ func (r *run) cleanWhole(ctx context.Context, now *topology.Map, is mark, alike 
 	if err := r.forget(ctx, now); err != nil {
 		return err
 	}
-	if move.RollsBack {
-		return r.enter(ctx, RolledBack)
-	}
-	return r.enter(ctx, Done)
+	return r.depart(ctx)
 }
 
 // cancelWhole drops the tables on the target, if the move has made any there.

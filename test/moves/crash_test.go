@@ -38,6 +38,7 @@ var crashPoints = []struct {
 	{"M19", "move.switch.open", "", "", "done", true},
 	{"M20, M21", "move.switched", "", "", "done", false},
 	{"M22, M23, M24", "move.cleaning", "", "", "done", true},
+	{"M24a", "move.forgotten", "", "", "done", false},
 	{"M25", "move.cancelling", "ready", "cancel", "cancelled", false},
 	{"M26", "move.rolling-back", "switched", "roll back", "rolled back", true},
 	{"M26 switch", "move.switch.close", "switched", "roll back", "rolled back", false},

@@ -465,6 +465,7 @@ var wholePoints = []wholePoint{
 	{"W7 numbers", "move.switch.numbers", "", "", "done", false},
 	{"W8", "move.switch.open", "", "", "done", true},
 	{"W9", "move.cleaning", "", "", "done", false},
+	{"M24a", "move.forgotten", "", "", "done", true},
 	{"W10", "move.cancelling", "ready", "cancel", "cancelled", true},
 }
 
