@@ -53,6 +53,8 @@ type Statement struct {
 	Temporary bool
 	// Route says which shard runs it.
 	Route Route
+	// Cascades: it changes or deletes rows of a reference table, which foreign keys may carry on to rows of any sharded table.
+	Cascades bool
 	// Reads: it provably changes nothing and locks nothing, so that it may run twice or not at all.
 	Reads bool
 	// Schema: it may change what the catalogue says of tables, columns, functions or schemas, so plans may have to be made anew.

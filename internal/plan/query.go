@@ -220,11 +220,27 @@ func (v *survey) reference(r *resolved) {
 	switch {
 	case r.Written:
 		v.referenceWritten = r.title()
+		v.out.Cascades = v.out.Cascades || !v.onlyInserts()
 	case r.Locked:
 		v.referenceLocked = r.title()
 	default:
 		v.referenceRead = r.title()
 	}
+}
+
+// onlyInserts says whether the statement does nothing to rows that are there already.
+func (v *survey) onlyInserts() bool {
+	if v.s.Load != nil {
+		return true
+	}
+	only := v.s.Query != nil
+	if only {
+		v.s.Query.Walk(func(b *facts.Block) bool {
+			only = only && (b.Target == nil || b.Command == facts.Insert && b.Conflict != facts.DoUpdate)
+			return only
+		})
+	}
+	return only
 }
 
 // route decides where the statement runs.

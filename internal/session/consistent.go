@@ -171,7 +171,7 @@ func (s *session) openSnapshots(shards []int) *pgerr.Error {
 		refused = o.open()
 	}
 	if refused == nil {
-		s.tx.opened = true
+		s.tx.opened, s.tx.level = true, repeatableRead
 		return nil
 	}
 	for _, l := range s.allLegs() {

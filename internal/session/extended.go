@@ -333,6 +333,11 @@ func (s *session) bindNow(body []byte) *pgerr.Error {
 			return refused
 		}
 	}
+	if s.isUnbound(only) && only.Command == plan.Pass { // what an EXECUTE runs is seen to where that is written
+		if run, refused = s.ownedStatement(run); refused != nil {
+			return refused
+		}
+	}
 	undo := s.keepPortal(m.Portal, portal{statement: run, explain: s.explain(only), shard: max(s.shardNow(), 0), carried: carried})
 	s.ops = append(s.ops, op{kind: opBind, statement: run, portal: m.Portal, data: m.Tail(), undo: undo, carried: carried, types: types})
 	return nil

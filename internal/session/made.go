@@ -187,7 +187,7 @@ func (m *making) executed(s *session) (*madeQuery, *pgerr.Error) {
 	return q, s.shapeOf(q)
 }
 
-// shapeOf plans the query, and asks the home shard, which has all tables, what its columns are.
+// shapeOf plans the query, and asks the home shard, which has all tables, what its columns are. What the query uses the statement need not name, as REFRESH does not.
 func (s *session) shapeOf(q *madeQuery) *pgerr.Error {
 	if refused := s.planAside(q.statement); refused != nil {
 		return refused
@@ -198,6 +198,9 @@ func (s *session) shapeOf(q *madeQuery) *pgerr.Error {
 		return pgerr.New(pgerr.InternalError, "the query of the statement could not be planned").WithDetail("%s", q.statement.text)
 	case only.Refusal != nil:
 		return only.Refusal
+	}
+	if refused := s.takeMap(only); refused != nil {
+		return refused
 	}
 	a, refused := s.askShard(s.home(), func() (answer, error) {
 		return s.askPull(q.statement.text, &outline{params: q.statement.oids}, &q.shape)

@@ -225,7 +225,9 @@ func (w *world) startRouter(t testing.TB, c worldConfig) {
 	config.Database, config.Pools, config.Catalog, config.Logger = "postgres", w.pools, known, quiet
 	config.ServiceUser = "postgres"
 	w.published.Store(w.m)
-	config.Map = w.published.Load
+	if config.Map == nil {
+		config.Map = w.published.Load
+	}
 	if config.MapChanged == nil {
 		config.MapChanged = func() <-chan struct{} { return nil }
 	}

@@ -1,6 +1,9 @@
 package session
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+
 	"github.com/cleavedb/cleave/internal/facts"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
@@ -8,9 +11,14 @@ import (
 )
 
 // While rows move, shards have some that they do not own. What is bound to keys by equality goes to their owners and meets no others; what runs on several shards must not see
-// copies, and names views in the place of tables: that is the last thing that is done to a text, whatever planned it.
+// copies, nor must what runs where the client says, and names views in the place of tables: that is the last thing that is done to a text, whatever planned it.
 
-// ownedText is a text that is about to be sent to several shards, as each of them uses its own rows alone.
+// isUnbound says whether a statement is about to be sent where no key says which rows it uses: to several shards, or to the one that the client names.
+func (s *session) isUnbound(st *plan.Statement) bool {
+	return len(s.spreadTo) > 0 || s.whatRuns(st).Route.Hinted
+}
+
+// ownedText is a text that is about to be sent to shards whatever rows they have, as each of them uses its own rows alone.
 func (s *session) ownedText(text string) (string, *pgerr.Error) {
 	m := s.currentMap()
 	if m == nil || !m.IsMoving() {
@@ -58,8 +66,9 @@ func (s *session) ownedStatement(st *statement) (*statement, *pgerr.Error) {
 	if owned.origin == nil {
 		owned.origin = st
 	}
-	if st.sql != nil { // backends know it by the name that it was given
-		owned.serverName = st.serverName + "_owned"
+	if st.sql != nil { // backends know it by the name that it was given, and the text by what its names mean now
+		digest := sha256.Sum256([]byte(text))
+		owned.serverName = st.serverName + "_" + hex.EncodeToString(digest[:6])
 		owned.sql = &sqlPrepared{types: st.sql.types, source: "PREPARE " + owned.serverName + " " + st.sql.types + " AS " + text}
 	}
 	return &owned, nil

@@ -179,7 +179,7 @@ func (s *session) rewriteExecute(st *plan.Statement, o *op) ([]edit, *pgerr.Erro
 	if prepared == nil {
 		return nil, errNoStatement(st.Prepared.Name)
 	}
-	if len(s.spreadTo) > 0 {
+	if s.isUnbound(st) {
 		var refused *pgerr.Error
 		if prepared, refused = s.ownedStatement(prepared); refused != nil {
 			return nil, refused
@@ -220,6 +220,9 @@ func (s *session) routeExecute(st *plan.Statement, src source) (int, *pgerr.Erro
 	}
 	if only.Refusal != nil {
 		return noShard, only.Refusal
+	}
+	if refused := s.takeMap(only); refused != nil { // it may have been made in the same text, or planned just now
+		return noShard, refused
 	}
 	if only.Makes != nil {
 		return noShard, makesWhenExecuted(only)

@@ -315,6 +315,11 @@ func (s *session) place(st *plan.Statement, src source) (int, *pgerr.Error) {
 	default:
 		return noShard, nil // where the others of the transaction are
 	}
+	if st.Route.Hinted || st.Cascades {
+		if refused := s.awaitUnbound(st); refused != nil {
+			return noShard, refused
+		}
+	}
 	switch st.Route.Level {
 	case plan.Anywhere:
 		return s.anywhere(st), nil
@@ -478,7 +483,7 @@ func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) 
 			return pgerr.New(pgerr.InternalError, "keyspace %q is not in the shard map", route.Keyspace)
 		}
 		if isFree(keyspace) {
-			return s.isFresh(errMoved(route.Keyspace))
+			return s.movedSince(route.Keyspace)
 		}
 		select {
 		case <-changed:
@@ -486,7 +491,7 @@ func (s *session) awaitOwner(route *plan.Route, isFree func(*topology.Keyspace) 
 			if refused := s.interrupted(limited); refused != nil {
 				return refused
 			}
-			return pgerr.New(pgerr.CannotConnectNow, "the rows of %s with this key are moving to another shard", route.Table).
+			return pgerr.New(pgerr.CannotConnectNow, "rows of %s are moving to another shard", route.Table).
 				WithDetail("The router waited %s for the move to end.", s.server.config.HoldTimeout.Round(time.Second)).WithHint("Try again.")
 		}
 	}

@@ -238,9 +238,9 @@ type transaction struct {
 	script   script // what was said after it
 	// characteristics are those of it that say what kind of transaction it is: one that is chained to it is alike.
 	characteristics []line
-	// view is the map that statements of the transaction use. since is the one that it went by when it began on a shard, if it goes by a newer one now.
+	// view is the map that statements of the transaction use. since are those that it went by when it was on shards already, each with other owners than the next one.
 	view  *mapView
-	since *topology.Map
+	since []*topology.Map
 	// moment is when it began, for statements on several shards, as a literal; empty: nobody asked yet. clock is the shard whose own time that is; 0: not
 	// known yet, noClock: none.
 	moment string

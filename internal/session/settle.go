@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -16,16 +17,31 @@ import (
 // and whoever asks whether a map has settled looks in the opposite order, after that map was published. A transaction goes by the newest map until it has used a keyspace that changes; that one it
 // keeps to its end, and is waited for.
 
-// goBy makes a map the transaction's.
+// goBy makes a map the transaction's. One that is on a shard already may have snapshots there that are older.
 func (s *session) goBy(view *mapView) {
+	if was := s.tx.view; was != nil && (s.backend != nil || s.isSpread()) && !was.sameOwners(view) {
+		s.tx.since = append(s.tx.since, was.m)
+	}
 	s.tx.view = view
 	s.noteVersion()
 }
 
-// noteVersion says which version of the map the session goes by.
+// sameOwners says whether all that is on shards is on the same ones by another view.
+func (v *mapView) sameOwners(other *mapView) bool {
+	if v.m == other.m {
+		return true
+	}
+	return v.tables == other.tables && !slices.ContainsFunc(v.m.Keyspaces(), func(k *topology.Keyspace) bool { return !k.SameOwners(other.m.Keyspace(k.Name())) })
+}
+
+// noteVersion says which version of the map the session goes by: that of its transaction, or the one that it has looked at. There may be a newer one by now.
 func (s *session) noteVersion() {
-	if m := s.currentMap(); m != nil {
-		s.version.Store(m.Version())
+	view := s.tx.view
+	if view == nil {
+		view = s.view
+	}
+	if view.m != nil {
+		s.version.Store(view.m.Version())
 	}
 }
 
@@ -40,7 +56,7 @@ func (s *session) takeMap(st *plan.Statement) *pgerr.Error {
 			return refused
 		}
 	}
-	if s.tx.since != nil {
+	if len(s.tx.since) > 0 {
 		if refused := s.newToSnapshot(st); refused != nil {
 			return refused
 		}
@@ -106,9 +122,6 @@ func (p *planned) namesUnknown() bool {
 func (s *session) takeNewer(st *plan.Statement) *pgerr.Error {
 	used, older, newer := s.used.keyspaces, s.tx.view.m, s.view.m
 	if (s.declaredAlike(s.view) || s.onlyNowMoved()) && !slices.ContainsFunc(used, func(name string) bool { return staysWith(older.Keyspace(name), newer.Keyspace(name)) }) {
-		if s.tx.since == nil && (s.backend != nil || s.isSpread()) {
-			s.tx.since = older
-		}
 		s.goBy(s.view)
 		return nil
 	}
@@ -160,20 +173,51 @@ func staysWith(older, newer *topology.Keyspace) bool {
 	return older != nil && !older.Holds() && !older.Same(newer)
 }
 
-// newToSnapshot refuses what has changed its owner since the transaction took its snapshots: those are older than the rows' arrival. What it has used it used before that, or was let.
+// newToSnapshot refuses what has changed its owner since the transaction took its snapshots: those may be older than the rows' arrival, whatever it has used before that.
 func (s *session) newToSnapshot(st *plan.Statement) *pgerr.Error {
 	for _, name := range s.wantedKeyspaces(st) {
-		if slices.Contains(s.used.keyspaces, name) || s.tx.since.Keyspace(name).Same(s.currentMap().Keyspace(name)) {
-			continue
-		}
-		if refused := s.isFresh(errMoved(name)); refused != nil {
+		if refused := s.movedSince(name); refused != nil {
 			return refused
 		}
 	}
-	return s.whatMoved(st, s.tx.since, s.currentMap(), func(table string) *pgerr.Error { return s.isFresh(errTableMoved(table)) })
+	for older, newer := range s.changesSince() {
+		if refused := s.whatMoved(st, older, newer, func(table string) *pgerr.Error { return s.isFresh(errTableMoved(table)) }); refused != nil {
+			return refused
+		}
+	}
+	return nil
 }
 
-const readCommitted = "read committed"
+// movedSince refuses a keyspace of which something has changed its owner since the transaction took its snapshots.
+func (s *session) movedSince(keyspace string) *pgerr.Error {
+	for older, newer := range s.changesSince() {
+		if !older.Keyspace(keyspace).SameOwners(newer.Keyspace(keyspace)) {
+			return s.isFresh(errMoved(keyspace))
+		}
+	}
+	return nil
+}
+
+// changesSince are the changes of owners, each with the map before and behind it, that the transaction has gone along with since it is on shards. What went away and came back has moved twice.
+func (s *session) changesSince() iter.Seq2[*topology.Map, *topology.Map] {
+	return func(yield func(older, newer *topology.Map) bool) {
+		for i, older := range s.tx.since {
+			newer := s.currentMap()
+			if i+1 < len(s.tx.since) {
+				newer = s.tx.since[i+1]
+			}
+			if !yield(older, newer) {
+				return
+			}
+		}
+	}
+}
+
+// The levels at which every statement has a snapshot of its own. To PostgreSQL both are one.
+const (
+	readCommitted   = "read committed"
+	readUncommitted = "read uncommitted"
+)
 
 // mustStay says whether a transaction has used keys of a keyspace whose owner may change now: then it goes by the map that it has, or not at all, so that it is waited for.
 func (s *session) mustStay(newer *topology.Keyspace) bool {
@@ -194,16 +238,37 @@ func (s *session) keepsOthers(m *topology.Map, awaited string) *pgerr.Error {
 	return nil
 }
 
-// isFresh refuses what was waited for to a transaction that keeps the snapshots it has: one of them may be older than the last rows' arrival.
+// isFresh refuses what has moved to a transaction that keeps the snapshots it has: one of them may be older than the last rows' arrival.
 func (s *session) isFresh(moved *pgerr.Error) *pgerr.Error {
 	if s.backend == nil && !s.isSpread() {
 		return nil
 	}
-	level, refused := s.isolation()
-	if refused == nil && level != readCommitted {
+	level, refused := s.levelWithin()
+	if refused == nil && level != readCommitted && level != readUncommitted {
 		refused = moved
 	}
 	return refused
+}
+
+// levelWithin is the level of a transaction that is on some shard. If one of those has to be asked, it is asked once.
+func (s *session) levelWithin() (string, *pgerr.Error) {
+	if s.tx.level != "" {
+		return s.tx.level, nil
+	}
+	if s.tx.begin != "" && s.saysIsolation() { // whoever is asked must have answered all else
+		if refused := s.goOn(); refused != nil {
+			return "", refused
+		}
+	}
+	defer s.visitEnds(s.backend)
+	if s.backend == nil {
+		s.visitAny()
+	}
+	level, refused := s.isolation()
+	if refused == nil {
+		s.tx.level = level
+	}
+	return level, refused
 }
 
 // mayRunOn refuses a backend to a statement that was planned by an older map than its shard allows. Most often the pool has none of those: a router says hello with the map that it has, and whoever goes by an older one is waited for. But a router that has slept may have
@@ -255,19 +320,26 @@ func (s *session) wantedKeyspaces(st *plan.Statement) []string {
 	if s.tx.view != nil && s.tx.view.m.Version() > m.Version() {
 		m = s.tx.view.m
 	}
-	wants := addKeyspaces(s.wants[:0], m, st.Uses)
+	wants := addKeyspaces(s.wants[:0], m, st)
 	if run := s.whatRuns(st); run != st {
-		wants = addKeyspaces(wants, m, run.Uses)
+		wants = addKeyspaces(wants, m, run)
 	}
 	s.wants = wants
 	return wants
 }
 
-// addKeyspaces adds the keyspaces of tables.
-func addKeyspaces(names []string, m *topology.Map, tables []plan.RelationName) []string {
-	for _, name := range tables {
+// addKeyspaces adds the keyspaces that a statement uses. One that foreign keys carry on may use any.
+func addKeyspaces(names []string, m *topology.Map, st *plan.Statement) []string {
+	for _, name := range st.Uses {
 		if t := m.Table(name.Schema, name.Name); t != nil && t.Kind() == topology.Sharded && !slices.Contains(names, t.Keyspace().Name()) {
 			names = append(names, t.Keyspace().Name())
+		}
+	}
+	if st.Cascades {
+		for _, k := range m.Keyspaces() {
+			if k.Strategy() != topology.BySchema && !slices.Contains(names, k.Name()) {
+				names = append(names, k.Name())
+			}
 		}
 	}
 	return names
@@ -275,7 +347,7 @@ func addKeyspaces(names []string, m *topology.Map, tables []plan.RelationName) [
 
 func (p *planned) addKeyspaces(names []string, m *topology.Map) []string {
 	for i := range p.plan.Statements {
-		names = addKeyspaces(names, m, p.plan.Statements[i].Uses)
+		names = addKeyspaces(names, m, &p.plan.Statements[i])
 	}
 	return names
 }
@@ -284,6 +356,23 @@ func (p *planned) addKeyspaces(names []string, m *topology.Map) []string {
 func (s *session) awaitKeyspace(route *plan.Route) (*topology.Keyspace, *pgerr.Error) {
 	refused := s.awaitOwner(route, func(k *topology.Keyspace) bool { return !k.Holds() && !k.Closes() })
 	return s.currentMap().Keyspace(route.Keyspace), refused
+}
+
+// awaitUnbound waits as [session.awaitKeyspace] does for all keyspaces of a statement of which nothing says which rows it uses where it runs: on the shard that the client names, or wherever foreign keys carry it on.
+func (s *session) awaitUnbound(st *plan.Statement) *pgerr.Error {
+	for {
+		names := s.wantedKeyspaces(st)
+		moving := slices.IndexFunc(names, func(name string) bool {
+			k := s.currentMap().Keyspace(name)
+			return k != nil && (k.Holds() || k.Closes())
+		})
+		if moving < 0 {
+			return nil
+		}
+		if _, refused := s.awaitKeyspace(&plan.Route{Keyspace: names[moving], Table: "keyspace " + names[moving]}); refused != nil {
+			return refused
+		}
+	}
 }
 
 // settle tells which version of the map this router goes by, as soon as nothing uses what has changed under an older one.

@@ -1,7 +1,11 @@
 package session
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,10 +21,17 @@ import (
 // announced is a world whose router hears at once of every map.
 func announced(t *testing.T, pools ...pool.Config) (w *world, publish func(ranges []topology.RangeSpec)) {
 	t.Helper()
+	return announcedIn(t, worldConfig{pools: append(pools, pool.Config{})[0]})
+}
+
+// announcedIn is one of another kind.
+func announcedIn(t *testing.T, c worldConfig) (w *world, publish func(ranges []topology.RangeSpec)) {
+	t.Helper()
 	var changed atomic.Pointer[chan struct{}]
 	first := make(chan struct{})
 	changed.Store(&first)
-	w = newWorld(t, worldConfig{noPlain: true, pools: append(pools, pool.Config{})[0], config: Config{HoldTimeout: patience, MapChanged: func() <-chan struct{} { return *changed.Load() }}})
+	c.noPlain, c.config.HoldTimeout, c.config.MapChanged = true, patience, func() <-chan struct{} { return *changed.Load() }
+	w = newWorld(t, c)
 	return w, func(ranges []topology.RangeSpec) {
 		now := w.published.Load()
 		w.publish(must[*topology.Map](t)(now.Next(topology.ReplaceRanges("main", ranges, topology.Assignment{}))))
@@ -35,17 +46,14 @@ func TestStatementsAreHeld(t *testing.T) {
 	w, publish := announced(t)
 	ctx := t.Context()
 	here, there := w.key(t, 1, 1), w.key(t, 2, 1)
-	const read = "SELECT count(*) FROM orders WHERE id = $1"
+	const read = readOrder
 	early, late, other, scattered, fresh := w.client(t), w.client(t), w.client(t), w.client(t), w.client(t)
 	execute(t, early, "BEGIN")
 	execute(t, early, read, here)
 	execute(t, fresh, "BEGIN")
 	execute(t, fresh, "SELECT 1")
 	ranges := w.m.Keyspace("main").Spec().Ranges
-	for i := range ranges {
-		ranges[i].Held = ranges[i].Shard == "s1"
-	}
-	publish(ranges)
+	publish(w.held())
 	held := w.published.Load()
 	execute(t, other, read, there)
 	waits := make(chan error, 3)
@@ -63,9 +71,6 @@ func TestStatementsAreHeld(t *testing.T) {
 	}
 	execute(t, early, "COMMIT")
 	eventually(t, "the router settles", func() bool { return w.server.isSettled(held, []string{"main"}) })
-	for i := range ranges {
-		ranges[i].Held = false
-	}
 	publish(ranges)
 	for range 3 {
 		if err := <-waits; err != nil {
@@ -75,61 +80,292 @@ func TestStatementsAreHeld(t *testing.T) {
 	execute(t, fresh, "COMMIT")
 }
 
-// TestSnapshotsOlderThanAMove: a transaction that keeps one snapshot does not use a keyspace that has changed since; one that takes a new one for each statement does.
-func TestSnapshotsOlderThanAMove(t *testing.T) {
-	t.Parallel()
-	w, publish := announced(t)
-	key := w.key(t, 1, 1)
-	old, older, latest := w.client(t), w.client(t), w.client(t)
-	execute(t, old, "BEGIN ISOLATION LEVEL REPEATABLE READ")
-	execute(t, older, "BEGIN ISOLATION LEVEL REPEATABLE READ")
-	execute(t, latest, "BEGIN")
-	for _, conn := range []*pgx.Conn{old, older, latest} {
-		execute(t, conn, "SELECT count(*) FROM pg_catalog.pg_class")
+// wantMoved wants the error of a transaction that may not read what has moved.
+func wantMoved(t *testing.T, what string, err error) {
+	t.Helper()
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
+		t.Errorf("%s: an old snapshot reads what may have moved: %v", what, err)
 	}
-	ranges := w.m.Keyspace("main").Spec().Ranges
-	publish(append(ranges, topology.RangeSpec{From: topology.Point{"ffffffffffffff00"}, Shard: ranges[len(ranges)-1].Shard}))
-	const read = "SELECT count(*) FROM orders WHERE id = $1"
-	execute(t, older, "SELECT count(*) FROM undeclared") // by the newer map
-	for _, conn := range []*pgx.Conn{old, older} {
-		_, err := conn.Exec(t.Context(), read, key)
-		var refused *pgconn.PgError
-		if !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
-			t.Errorf("an old snapshot reads what may have moved: %v", err)
-		}
-	}
-	execute(t, latest, read, key)
 }
 
-// TestSnapshotsTakenWhileRowsAreHeld: a transaction that keeps its snapshots does not go on with rows that arrive after they were taken.
-func TestSnapshotsTakenWhileRowsAreHeld(t *testing.T) {
-	t.Parallel()
-	w, publish := announced(t)
-	here, there := w.key(t, 1, 1), w.key(t, 2, 1)
-	const read = "SELECT count(*) FROM orders WHERE id = $1"
+const readOrder = "SELECT count(*) FROM orders WHERE id = $1"
+
+// swapped are the ranges of a keyspace, each with another owner than before.
+func (w *world) swapped() []topology.RangeSpec {
+	ranges := w.m.Keyspace("main").Spec().Ranges
+	for i := range ranges {
+		ranges[i].Shard = map[string]string{"s1": "s2", "s2": "s1"}[ranges[i].Shard]
+	}
+	return ranges
+}
+
+// held are the ranges of a keyspace as they are, those of the first shard held.
+func (w *world) held() []topology.RangeSpec {
 	ranges := w.m.Keyspace("main").Spec().Ranges
 	for i := range ranges {
 		ranges[i].Held = ranges[i].Shard == "s1"
 	}
-	publish(ranges)
-	results := map[string]chan error{}
-	for _, level := range []string{"REPEATABLE READ", "READ COMMITTED"} {
-		conn, ended := w.client(t), make(chan error, 1)
-		execute(t, conn, "BEGIN ISOLATION LEVEL "+level)
-		execute(t, conn, read, there)
-		go func() { ended <- conn.QueryRow(t.Context(), read, here).Scan(new(int)) }()
-		results[level] = ended
+	return ranges
+}
+
+// TestSnapshotsOlderThanAMove: a transaction that keeps one snapshot does not use a keyspace that has changed its owners since, wherever it was before and however often they have; one that takes a new one for each statement does.
+func TestSnapshotsOlderThanAMove(t *testing.T) {
+	t.Parallel()
+	others := topology.TableSpec{Name: "public.others", Kind: topology.Sharded, Keyspace: "others", Key: []string{"id"}}
+	w, publish := announcedIn(t, worldConfig{setUp: []string{"CREATE TABLE others (id bigint PRIMARY KEY)"}, tables: []topology.TableSpec{others}, keyspaces: map[string]string{"others": "bigint"}})
+	key := w.key(t, 1, 1)
+	firsts := map[string]string{
+		"on one shard": "SELECT count(*) FROM pg_catalog.pg_class", "on all": "SELECT count(*) FROM others", "in steps": "SELECT count(*) FROM others a JOIN others b ON a.id = b.id + 1", "copies": "INSERT INTO countries VALUES ('%s')",
 	}
-	time.Sleep(100 * time.Millisecond)
+	conns := map[string]*pgx.Conn{}
+	for _, level := range []string{"REPEATABLE READ", "READ COMMITTED", "READ UNCOMMITTED"} {
+		for where, sql := range firsts {
+			name := level + ", first " + where
+			conns[name] = w.client(t)
+			execute(t, conns[name], "BEGIN ISOLATION LEVEL "+level)
+			execute(t, conns[name], strings.ReplaceAll(sql, "%s", name))
+		}
+	}
+	elsewhere := w.client(t) // goes along with each map
+	execute(t, elsewhere, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	execute(t, elsewhere, "SELECT count(*) FROM others")
+	ranges := w.m.Keyspace("main").Spec().Ranges
+	divided := w.client(t)
+	execute(t, divided, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	execute(t, divided, "SELECT count(*) FROM others")
+	publish(append(slices.Clone(ranges), topology.RangeSpec{From: topology.Point{"ffffffffffffff00"}, Shard: ranges[len(ranges)-1].Shard}))
+	execute(t, divided, readOrder, key) // nothing has changed its owner
+	execute(t, divided, "COMMIT")
+	publish(w.swapped())
+	execute(t, elsewhere, "SELECT count(*) FROM undeclared")
+	for name, conn := range conns {
+		_, err := conn.Exec(t.Context(), readOrder, key)
+		if strings.HasPrefix(name, "REPEATABLE READ") {
+			wantMoved(t, name, err)
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	publish(ranges)
+	_, err := elsewhere.Exec(t.Context(), readOrder, key)
+	wantMoved(t, "moved away and back", err)
+}
+
+// TestSnapshotsInAPipeline: what has been sent is answered before it is asked at which level it runs.
+func TestSnapshotsInAPipeline(t *testing.T) {
+	t.Parallel()
+	w, publish := announced(t)
+	client := dialRaw(t, w.address, nil)
+	client.send(pipeline(unnamed("BEGIN ISOLATION LEVEL REPEATABLE READ"), unnamed("SELECT count(*) FROM pg_catalog.pg_class"), flush)...)
+	for summary(client.receive()) != "done SELECT 1" {
+	}
+	publish(w.swapped())
+	if said := strings.Join(client.ask(pipeline(unnamed("SELECT count(*) FROM orders WHERE id = "+text(w.key(t, 1, 1))), sync1)...), "\n"); !strings.Contains(said, pgerr.SerializationFailure) {
+		t.Errorf("an old snapshot reads what may have moved: %s", said)
+	}
+}
+
+// TestSnapshotsTakenWhileRowsAreHeld: a transaction that keeps its snapshots does not go on with rows that arrive after they were taken, whether it has waited for them or not; nor is it refused anything if nobody else has them afterwards.
+func TestSnapshotsTakenWhileRowsAreHeld(t *testing.T) {
+	t.Parallel()
+	w, publish := announced(t)
+	here, there := w.key(t, 1, 1), w.key(t, 2, 1)
+	const timed = "SELECT count(*) FROM orders WHERE id = $1 AND now() > '2000-01-01'"
+	for name, becomes := range map[string]func() []topology.RangeSpec{"moved": w.swapped, "taken back": func() []topology.RangeSpec { return w.m.Keyspace("main").Spec().Ranges }} {
+		publish(w.held())
+		waits := map[string]chan error{}
+		conns := map[string]*pgx.Conn{}
+		for _, level := range []string{"REPEATABLE READ", "READ COMMITTED"} {
+			for _, second := range []string{readOrder, timed, "later"} {
+				conn, ended := w.client(t), make(chan error, 1)
+				execute(t, conn, "BEGIN ISOLATION LEVEL "+level)
+				execute(t, conn, readOrder, there)
+				if second == "later" {
+					conns[level] = conn
+					continue
+				}
+				go func() { ended <- conn.QueryRow(t.Context(), second, here).Scan(new(int)) }()
+				waits[level+" "+second] = ended
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		publish(becomes())
+		results := map[string]error{}
+		for what, ended := range waits {
+			results[what] = <-ended
+		}
+		for level, conn := range conns {
+			_, results[level+" later"] = conn.Exec(t.Context(), readOrder, here)
+		}
+		for what, err := range results {
+			if name == "moved" && strings.HasPrefix(what, "REPEATABLE READ") {
+				wantMoved(t, name+": "+what, err)
+			} else if err != nil {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+		}
+		publish(w.m.Keyspace("main").Spec().Ranges)
+	}
+}
+
+// TestWhatIsBoundToNothingWaits: a statement that runs on a shard because the client says so, and one that foreign keys may carry on to rows that are held.
+func TestWhatIsBoundToNothingWaits(t *testing.T) {
+	t.Parallel()
+	w, publish := announced(t)
+	keyed := func(sql string) string {
+		return fmt.Sprintf("SET cleave.shard_key = '%d'; %s; RESET cleave.shard_key", w.key(t, 1, 1), sql)
+	}
+	publish(w.held())
+	held := w.published.Load()
+	ended := make(chan error)
+	statements := []string{
+		"/* cleave: shard=s1 */ UPDATE orders SET note = 'x'", "/* cleave: shard=s2 */ SELECT count(*) FROM orders", keyed("UPDATE orders SET note = 'y'"), keyed("PREPARE p AS SELECT count(*) FROM orders; EXECUTE p"),
+		"UPDATE countries SET name = 'x'", "DELETE FROM countries", "INSERT INTO countries VALUES ('a', 'b') ON CONFLICT (code) DO UPDATE SET name = excluded.name", "PREPARE p AS DELETE FROM countries; EXECUTE p",
+	}
+	for _, sql := range statements {
+		conn := w.client(t)
+		go func() {
+			_, err := conn.PgConn().Exec(t.Context(), sql).ReadAll()
+			if err != nil {
+				err = fmt.Errorf("%s: %w", sql, err)
+			}
+			ended <- err
+		}()
+	}
+	execute(t, w.client(t), "INSERT INTO countries VALUES ('c', 'd')")
+	waiting := len(statements)
+	for soon := time.After(300 * time.Millisecond); soon != nil; {
+		select {
+		case err := <-ended:
+			t.Errorf("a statement did not wait: %v", err)
+			waiting--
+		case <-soon:
+			soon = nil
+		}
+	}
+	if !w.server.isSettled(held, []string{"main"}) {
+		t.Error("who waits goes by the newer map, and the router does not say so")
+	}
+	publish(w.m.Keyspace("main").Spec().Ranges)
+	for range waiting {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestWhatWasUsedUnseenIsWaitedFor: a transaction whose statements name what they use in another place is waited for as all others are.
+func TestWhatWasUsedUnseenIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	w, publish := announced(t)
+	here := w.key(t, 1, 1)
+	execute(t, w.client(t), "INSERT INTO orders VALUES ($1)", here)
+	began := map[string]*pgx.Conn{}
+	for _, sql := range []string{
+		fmt.Sprintf("BEGIN; PREPARE p AS UPDATE orders SET note = 'x' WHERE id = %d; EXECUTE p", here),
+		fmt.Sprintf("PREPARE p AS SELECT count(*) FROM orders WHERE id = %d AND now() > $1; BEGIN; SELECT count(*) FROM countries; EXECUTE p ('2000-01-01')", here),
+		"BEGIN; DELETE FROM countries",
+	} {
+		began[sql] = w.client(t)
+		if _, err := began[sql].PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+		publish(w.held())
+		if w.server.isSettled(w.published.Load(), []string{"main"}) {
+			t.Errorf("%s: the router says that it has settled", sql)
+		}
+		execute(t, began[sql], "ROLLBACK")
+		eventually(t, "the router settles", func() bool { return w.server.isSettled(w.published.Load(), []string{"main"}) })
+		publish(w.m.Keyspace("main").Spec().Ranges)
+	}
+}
+
+// TestAViewIsRefreshedByTheMapOfItsTurn: who has waited for another's turn reads where rows are by then.
+//
+//nolint:misspell // it is SQL
+func TestAViewIsRefreshedByTheMapOfItsTurn(t *testing.T) {
+	t.Parallel()
+	w, publish := announced(t)
+	first, second, home := w.client(t), w.client(t), w.onShard(t, 1)
+	here, ranges := w.key(t, 1, 1), w.m.Keyspace("main").Spec().Ranges
 	for i := range ranges {
-		ranges[i].Held = false
+		ranges[i].Shard = "s1"
+	}
+	publish(ranges) // so that the other shard is not asked
+	execute(t, first, "INSERT INTO orders VALUES ($1, 'x')", here)
+	execute(t, first, "CREATE MATERIALIZED VIEW notes AS SELECT id, note FROM orders")
+	execute(t, home, "BEGIN")
+	execute(t, home, "SELECT pg_advisory_xact_lock($1 + 'notes'::regclass::oid::bigint)", int64(refreshLocks)) // as who refreshes it has
+	ended := make(chan error, 1)
+	go func() {
+		_, err := second.Exec(t.Context(), "REFRESH MATERIALIZED VIEW notes")
+		ended <- err
+	}()
+	eventually(t, "the second waits for its turn", func() bool {
+		return one[int](t, home, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0
+	})
+	execute(t, w.onShard(t, 2), "SET session_replication_role = replica; INSERT INTO orders VALUES ("+text(here)+", 'x')")
+	execute(t, w.onShard(t, 1), "SET session_replication_role = replica; DELETE FROM orders")
+	for i := range ranges {
+		ranges[i].Shard = "s2"
 	}
 	publish(ranges)
-	var refused *pgconn.PgError
-	if err := <-results["REPEATABLE READ"]; !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
-		t.Errorf("an old snapshot reads what may have arrived since: %v", err)
+	execute(t, home, "COMMIT")
+	if err := <-ended; err != nil {
+		t.Fatal(err)
 	}
-	if err := <-results["READ COMMITTED"]; err != nil {
+	if n := one[int](t, second, "SELECT count(*) FROM notes"); n != 1 {
+		t.Errorf("the view has %d rows of one", n)
+	}
+}
+
+// TestASessionSaysTheVersionThatItGoesBy, not that of a map which comes while it looks at the one before.
+func TestASessionSaysTheVersionThatItGoesBy(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	var now, next atomic.Pointer[topology.Map]
+	w, _ := announcedIn(t, worldConfig{config: Config{Map: func() *topology.Map {
+		m := now.Load()
+		if looks.Add(-1) == 0 {
+			now.Store(next.Load())
+		}
+		return m
+	}}})
+	here := w.key(t, 1, 1)
+	newer := must[*topology.Map](t)(w.m.Next(topology.ReplaceRanges("main", w.swapped(), topology.Assignment{})))
+	now.Store(w.m)
+	shard := w.onShard(t, 1)
+	execute(t, shard, "SET session_replication_role = replica; INSERT INTO orders VALUES ("+text(here)+")")
+	next.Store(newer)
+	conn := w.client(t)
+	execute(t, conn, "UPDATE orders SET note = 'before' WHERE id = $1", here)
+	execute(t, shard, "BEGIN; UPDATE orders SET note = 'x'")
+	var settled atomic.Bool
+	looked := make(chan struct{})
+	looking, enough := context.WithCancel(t.Context())
+	go func() {
+		defer close(looked)
+		for looking.Err() == nil && !settled.Load() {
+			settled.Store(w.server.isSettled(newer, []string{"main"}) && now.Load() == newer)
+		}
+	}()
+	ended := make(chan error, 1)
+	looks.Store(1)
+	go func() {
+		_, err := conn.PgConn().Exec(t.Context(), "UPDATE orders SET note = 'y' WHERE id = "+text(here)+strings.Repeat(" AND (note IS NULL OR note <> 'z')", 2000)).ReadAll() // planning it takes its time
+		ended <- err
+	}()
+	eventually(t, "it waits for a lock where the row was", func() bool {
+		return one[int](t, w.onShard(t, 1), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") > 0
+	})
+	enough()
+	<-looked
+	if settled.Load() {
+		t.Error("a statement goes by the older map, and the router says that it has settled")
+	}
+	execute(t, shard, "ROLLBACK")
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }

@@ -232,7 +232,7 @@ func (s *session) prepareQuery(st *plan.Statement, o *op, src source) *pgerr.Err
 			o.data, o.edits = applyEdits(o.data, edits), edits
 		}
 	}
-	if len(s.spreadTo) > 0 {
+	if s.isUnbound(st) {
 		return s.ownQuery(o)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 
 // goesApart says whether a statement of a text has to run elsewhere than those before it.
 func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error) {
-	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.Composed || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
+	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.Composed || s.whatRuns(st).Route.Hinted && s.currentMap().IsMoving() || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
 		return true, nil
 	}
 	if how, refused := s.timingOf(st, src); how != asItIs || refused != nil {

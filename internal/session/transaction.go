@@ -363,6 +363,7 @@ func (s *session) unpin(shard int, reason string) {
 
 // blockEnds: what follows in the same unit is in no block any more, so an error undoes it.
 func (s *session) blockEnds(st *plan.Statement) {
+	s.tx.level, s.tx.since = "", nil
 	if !st.Transaction.Chain {
 		s.status = statusIdle
 		s.tx.begin, s.tx.script, s.tx.characteristics = "", nil, nil

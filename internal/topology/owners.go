@@ -70,16 +70,53 @@ func (k *Keyspace) hashPins() []hashedPin {
 	values := make([]key.Value, len(k.types))
 	for _, p := range k.pins.pieces {
 		for _, e := range p.entries {
-			rest := e.key
-			for i, t := range k.types {
-				var err error
-				if values[i], rest, err = t.CutOrdered(rest); err != nil {
-					panic(err) // pins are decoded when a map is made
-				}
-			}
-			pins = append(pins, hashedPin{k.hash(values), e.holding})
+			pins = append(pins, hashedPin{k.hash(k.decode(values, e.key)), e.holding})
 		}
 	}
 	slices.SortFunc(pins, func(a, b hashedPin) int { return cmp.Compare(a.hash, b.hash) })
 	return pins
+}
+
+// decode puts the values of a pinned key into values, which has room for them.
+func (k *Keyspace) decode(values []key.Value, encoded string) []key.Value {
+	for i, t := range k.types {
+		var err error
+		if values[i], encoded, err = t.CutOrdered(encoded); err != nil {
+			panic(err) // pins are decoded when a map is made
+		}
+	}
+	return values
+}
+
+// SameOwners says whether every key has the same owner in two keyspaces of one name, whatever else the maps say of them: who has copies, what is held, how ranges are divided.
+func (k *Keyspace) SameOwners(other *Keyspace) bool {
+	switch {
+	case k == other:
+		return true
+	case k == nil || other == nil || (k.hashed == nil) != (other.hashed == nil):
+		return false
+	case k.hashed != nil && len(k.hashed.Diff(other.hashed).Moves) > 0, k.keyed != nil && len(k.keyed.Diff(other.keyed)) > 0:
+		return false
+	}
+	return k.pinsOwnedAlike(other) && other.pinsOwnedAlike(k)
+}
+
+// pinsOwnedAlike says whether the keys that are pinned here have the same owner there, pinned or not. What both share is not looked at.
+func (k *Keyspace) pinsOwnedAlike(other *Keyspace) bool {
+	shared := make(map[*piece[pinEntry]]bool, len(other.pins.pieces))
+	for _, p := range other.pins.pieces {
+		shared[p] = true
+	}
+	values := make([]key.Value, len(k.types))
+	for _, p := range k.pins.pieces {
+		if shared[p] {
+			continue
+		}
+		for _, e := range p.entries {
+			if place, err := other.Locate(k.decode(values, e.key)...); err != nil || place.Shard.Name() != k.shards[e.owner].Name() {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -109,3 +109,48 @@ func TestNumbersOfATable(t *testing.T) {
 		}
 	}
 }
+
+// TestSameOwners: how ranges are divided, what is held, who has copies and which keys are pinned where they are anyway changes no owner; a range or a pin that goes elsewhere does.
+func TestSameOwners(t *testing.T) {
+	m := clusterOf(t, 3)
+	byRange := NewKeyspaceSpec("days", ByRange, 0, "date")
+	byRange.Ranges = []RangeSpec{{Shard: "s1"}, {From: Point{"2026-01-01"}, Shard: "s2"}}
+	m = must[*Map](t)(m.Next(CreateKeyspace(hashed(t, m, "users")), CreateKeyspace(byRange)))
+	users, days := m.Keyspace("users"), m.Keyspace("days")
+	owner := must[Place](t)(users.Locate(bigint(t, "1"))).Shard.Name()
+	other := map[string]string{"s1": "s2", "s2": "s3", "s3": "s1"}[owner]
+	ranges := users.Spec().Ranges
+	marked, moved := slices.Clone(ranges), slices.Clone(ranges)
+	marked[0].Held, marked[1].Copies = true, []CopySpec{{Shard: other, State: Incoming}}
+	marked = append(marked, RangeSpec{From: Point{"ffffffffffffff00"}, Shard: ranges[len(ranges)-1].Shard})
+	moved[3].Shard = map[string]string{"s1": "s2", "s2": "s3", "s3": "s1"}[moved[3].Shard]
+	pins := make([]PinSpec, 2000) // in several pieces
+	for i := range pins {
+		key := strconv.Itoa(i)
+		pins[i] = PinSpec{Key: Point{key}, Shard: must[Place](t)(users.Locate(bigint(t, key))).Shard.Name()}
+	}
+	pinned := must[*Map](t)(m.Next(SetPins("users", pins...)))
+	next := func(of *Map, changes ...Change) *Map { return must[*Map](t)(of.Next(changes...)) }
+	for name, c := range map[string]struct {
+		a, b *Keyspace
+		want bool
+	}{
+		"itself":              {users, users, true},
+		"marked and divided":  {users, next(m, ReplaceRanges("users", marked, Assignment{})).Keyspace("users"), true},
+		"a range has moved":   {users, next(m, ReplaceRanges("users", moved, Assignment{})).Keyspace("users"), false},
+		"pinned":              {users, pinned.Keyspace("users"), true},
+		"pinned elsewhere":    {users, next(m, SetPins("users", PinSpec{Key: Point{"1"}, Shard: other})).Keyspace("users"), false},
+		"a pin has moved":     {pinned.Keyspace("users"), next(pinned, SetPins("users", PinSpec{Key: Point{"1"}, Shard: other})).Keyspace("users"), false},
+		"a pin is held":       {pinned.Keyspace("users"), next(pinned, SetPins("users", PinSpec{Key: Point{"1"}, Shard: owner, Held: true})).Keyspace("users"), true},
+		"gone":                {users, nil, false},
+		"by range":            {days, next(m, ReplaceRanges("days", append(slices.Clone(byRange.Ranges), RangeSpec{From: Point{"2026-06-01"}, Shard: "s2"}), Assignment{})).Keyspace("days"), true},
+		"by range, has moved": {days, next(m, ReplaceRanges("days", []RangeSpec{{Shard: "s1"}, {From: Point{"2026-02-01"}, Shard: "s2"}}, Assignment{})).Keyspace("days"), false},
+	} {
+		if got := c.a.SameOwners(c.b); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		if c.b != nil && c.b.SameOwners(c.a) != c.want {
+			t.Errorf("%s, the other way: %t", name, !c.want)
+		}
+	}
+}
