@@ -157,11 +157,12 @@ SELECT json_build_object(
 		'Inherits', w.relkind IN ('r', 'f') AND NOT w.relispartition AND EXISTS (SELECT FROM pg_inherits i WHERE w.oid IN (i.inhrelid, i.inhparent)),
 		'PartitionOf', (SELECT json_build_object('Schema', n.nspname, 'Name', c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			WHERE w.relispartition AND w.relkind IN ('r', 'p') AND c.oid = pg_partition_root(w.oid)),
-		-- Of a sequence, the tables that own it or have it in a default.
+		-- Of a sequence, the tables that own it or have it in a default; of an index, its table.
 		'Serves', (SELECT json_agg(json_build_object('Schema', n.nspname, 'Name', c.relname) ORDER BY n.nspname, c.relname)
-			FROM (SELECT d.refobjid FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0
-				UNION SELECT f.adrelid FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = w.oid
-			) AS served JOIN pg_class c ON c.oid = served.refobjid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE w.relkind = 'S'),
+			FROM (SELECT d.refobjid FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = w.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjsubid > 0 AND w.relkind = 'S'
+				UNION SELECT f.adrelid FROM pg_depend d JOIN pg_attrdef f ON f.oid = d.objid WHERE d.classid = 'pg_attrdef'::regclass AND d.refclassid = 'pg_class'::regclass AND d.refobjid = w.oid AND w.relkind = 'S'
+				UNION SELECT i.indrelid FROM pg_index i WHERE i.indexrelid = w.oid
+			) AS served JOIN pg_class c ON c.oid = served.refobjid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE w.relkind IN ('S', 'i', 'I')),
 		'RowSecurity', w.relrowsecurity,
 		'ColumnRights', EXISTS (SELECT FROM pg_attribute x WHERE x.attrelid = w.oid AND x.attacl IS NOT NULL),
 		'View', CASE WHEN w.relkind = 'v' AND w.oid >= 16384 THEN json_build_object('SQL', rtrim(pg_get_viewdef(w.oid), '; '), 'Owner', pg_get_userbyid(w.relowner),

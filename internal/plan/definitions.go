@@ -24,12 +24,25 @@ func planDefinition(p *planner, s *facts.Statement, out *Statement) {
 	refuseKeptSetConfig(s, out)
 	p.keepTriggersOnLater(s, out)
 	out.Schema = true
-	out.Beyond = out.Beyond || s.Object.Type == "ALL IN SCHEMA" || s.Kind == "ReassignOwnedStmt" || s.Kind == "DropOwnedStmt" || s.Kind == "DropStmt" && s.Object.Type == "SCHEMA"
+	out.Beyond = out.Beyond || reachesBeyond(s)
 	out.NoBlock = runsOutsideBlocks(s)
 	if out.PasswordAt = s.Object.PasswordAt; out.PasswordAt > 0 {
 		p.plan.Uncacheable = true // the place depends on what stands before it
 	}
 	out.noteCreated(p, s)
+}
+
+// reachesBeyond says whether a definition may be about tables that it does not name.
+func reachesBeyond(s *facts.Statement) bool {
+	switch s.Object.Type {
+	case "ALL IN SCHEMA":
+		return true
+	case "SCHEMA":
+		return s.Kind == "DropStmt" || s.Kind == "RenameStmt"
+	case "STATISTICS": // their name does not tell of which table
+		return s.Kind != "CreateStatsStmt"
+	}
+	return slices.Contains([]facts.Kind{"ReassignOwnedStmt", "DropOwnedStmt", "AlterStatsStmt"}, s.Kind)
 }
 
 // definition is the planning of a statement that is no query.
@@ -369,6 +382,10 @@ func (p *planner) refuseSchemas(s *facts.Statement, out *Statement) {
 		if name.Schema == "" && p.hasDeclared(name.Name) {
 			out.refuse("schema-of-declared", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported yet on a schema that has sharded or reference tables", s.Name).
 				WithDetail("The shard map knows the tables of schema %q by its name.", name.Name).WithHint("%s", hint))
+		}
+		if away := p.awayIn(name.Name); name.Schema == "" && s.Kind == "RenameStmt" && away != nil {
+			out.refuse("renamed-away", pgerr.New(pgerr.FeatureNotSupported, "%s is not supported for a schema of which a table is not on the home shard", s.Name).
+				WithDetail("%s is on shard %s, and known there by that name.", away.Name(), away.Shard().Name()).WithHint("Move it to the home shard first: SELECT cleave.move_tables(…)"))
 		}
 	}
 }

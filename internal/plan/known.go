@@ -70,7 +70,7 @@ type Relation struct {
 	ReachesDeclared bool
 	// Reaches is one of the tables that it reaches, schema.name, for messages.
 	Reaches string
-	// Serves are the tables that own it or have it in a default, if it is a sequence.
+	// Serves are the tables that own it or have it in a default, if it is a sequence, and the one that it is of, if it is an index.
 	Serves []RelationName
 	// WritesRun is what runs when its rows are written and may reach a sharded or reference table, for messages: a function
 	// that a trigger, a default, a constraint or a domain calls, or a table that a foreign key changes too. Reading it runs

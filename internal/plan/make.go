@@ -246,8 +246,16 @@ func (p *planner) uses(s *facts.Statement, used []RelationName) []RelationName {
 		if !slices.Contains(used, name) {
 			used = append(used, name)
 		}
-		if r.relation != nil && r.relation.PartitionOf != nil && !slices.Contains(used, *r.relation.PartitionOf) {
-			used = append(used, *r.relation.PartitionOf)
+		if r.relation == nil {
+			continue
+		}
+		if of := r.relation.PartitionOf; of != nil && !slices.Contains(used, *of) {
+			used = append(used, *of)
+		}
+		for _, served := range r.relation.Serves {
+			if !slices.Contains(used, served) {
+				used = append(used, served)
+			}
 		}
 	}
 	if s.Inner != nil {

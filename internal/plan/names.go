@@ -305,6 +305,16 @@ func (p *planner) trustsBuiltins() bool {
 	return slices.Index(p.SearchPath, "pg_catalog") <= 0
 }
 
+// awayIn is a table of a schema that one shard alone has, which is not the home shard; nil if there is none.
+func (p *planner) awayIn(schema string) *topology.Table {
+	tables := p.Map.Tables()
+	at := slices.IndexFunc(tables, func(t *topology.Table) bool { return t.Name().Schema == schema && isAway(p.Context, t) })
+	if at < 0 {
+		return nil
+	}
+	return tables[at]
+}
+
 // hasDeclared says whether a schema has sharded or reference tables.
 func (p *planner) hasDeclared(schema string) bool {
 	return slices.ContainsFunc(p.Map.Tables(), func(t *topology.Table) bool {

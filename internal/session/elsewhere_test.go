@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -148,7 +149,7 @@ func TestTransactionsAcrossAMoveOfATable(t *testing.T) {
 func TestTheHomeShardDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, unsharded: true, setUp: []string{
-		"CREATE SCHEMA first", "CREATE TABLE first.far (a int)", "CREATE TABLE far (a int)", "INSERT INTO far VALUES (1), (2)",
+		"CREATE SCHEMA first", "CREATE SCHEMA empty", "CREATE TABLE first.far (a int)", "CREATE TABLE far (a int)", "INSERT INTO far VALUES (1), (2)",
 		"CREATE FUNCTION hidden() RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM first.far); END'",
 	}})
 	conn := w.client(t)
@@ -168,13 +169,44 @@ func TestTheHomeShardDoesNotKnow(t *testing.T) {
 	conn = w.client(t)
 	execute(t, conn, "SET search_path = first, public")
 	eventually(t, "it is known that the table is gone", func() bool { return one[int64](t, conn, "SELECT count(*) FROM far") == 1 })
-	for _, sql := range []string{"SELECT hidden()", "DO 'BEGIN END'", "ALTER TABLE far RENAME TO near", "ALTER TABLE first.far SET SCHEMA public"} {
+	for _, sql := range []string{"SELECT hidden()", "DO 'BEGIN END'", "ALTER TABLE far RENAME TO near", "ALTER TABLE first.far SET SCHEMA public", "ALTER SCHEMA first RENAME TO second"} {
 		var refused *pgconn.PgError
 		if _, err := conn.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != pgerr.FeatureNotSupported {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}
 	execute(t, conn, "ALTER TABLE far RENAME COLUMN a TO b")
+	execute(t, conn, "ALTER SCHEMA empty RENAME TO second")
+}
+
+// TestUnseenCodeOfRoutersThatComeBack: a statement that runs code of which nobody can tell what it uses, and that waits for a backend while a table goes elsewhere and its router is given up for that, does not run where the table was; nor does one
+// that is planned while the map says that a table is held, and nothing else has told the router.
+func TestUnseenCodeOfRoutersThatComeBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{noPlain: true, unsharded: true, pools: pool.Config{PerShard: 1}, setUp: []string{
+		"CREATE TABLE far (a int)", "CREATE FUNCTION hidden() RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM far); END'",
+	}})
+	first, waiting := w.client(t), w.client(t)
+	const hidden = "SELECT hidden()"
+	execute(t, waiting, hidden)
+	execute(t, first, "BEGIN")
+	execute(t, first, "SELECT count(*) FROM undeclared")
+	ended := make(chan error, 1)
+	go func() { ended <- waiting.QueryRow(t.Context(), hidden, pgx.QueryExecModeSimpleProtocol).Scan(new(int)) }()
+	eventually(t, "the statement waits", func() bool { return w.waits(waiting.PgConn().PID()) })
+	w.single(t, "public.far", "s2")
+	shard := w.onShard(t, 1)
+	execute(t, shard, "UPDATE cleave.identity SET minimum_version = $1", w.published.Load().Version())
+	execute(t, shard, "SELECT pg_terminate_backend(pid) FROM cleave.backends")
+	_, _ = first.Exec(t.Context(), "ROLLBACK") // it hears of it, and gives the backend back
+	var refused *pgconn.PgError
+	if err := <-ended; !errors.As(err, &refused) || refused.Code != pgerr.SerializationFailure {
+		t.Errorf("it ran where the table was: %v", err)
+	}
+	w.publish(must[*topology.Map](t)(w.published.Load().Next(topology.SetTable(topology.TableSpec{Name: "public.far", Kind: topology.Single, Shard: "s1", Held: true}))))
+	if _, err := w.client(t).Exec(t.Context(), hidden); !errors.As(err, &refused) || refused.Code != pgerr.CannotConnectNow {
+		t.Errorf("it ran while a table was held: %v", err)
+	}
 }
 
 // TestATableThatIsHeldByTheMapAlone, as a router sees it that was given up and has read half of what was published since: nobody asks the shard that had the table whether there is one.

@@ -255,9 +255,12 @@ func (s *Server) isClear(state topology.SchemaState) bool {
 	return true
 }
 
-// declaredAlike says whether two maps say the same of all tables that a plan uses.
+// declaredAlike says whether two maps say the same of all tables that a plan uses, or may use.
 func (p *planned) declaredAlike(a, b *topology.Map) bool {
 	for _, st := range p.plan.Statements {
+		if st.Unseen && !sameTables(a, b) {
+			return false
+		}
 		for _, name := range st.Uses {
 			if !alike(a, b, name) {
 				return false

@@ -97,6 +97,9 @@ func (p *planned) refuseHeld(m *topology.Map) *pgerr.Error {
 
 // heldIn refuses a statement that uses a table which is held by a map, or may: a name that nobody knows may be that of one which was dropped where it was.
 func heldIn(m *topology.Map, st *plan.Statement) *pgerr.Error {
+	if st.Unseen {
+		return pgerr.New(pgerr.CannotConnectNow, "a table is moving to another shard").WithDetail("The statement runs code that may use it.").WithHint("Try again.")
+	}
 	if st.Missing {
 		return pgerr.New(pgerr.CannotConnectNow, "a table is moving to another shard").WithDetail("The statement names one that is not where it was.").WithHint("Try again.")
 	}
@@ -133,16 +136,28 @@ func (s *session) takeNewer(st *plan.Statement) *pgerr.Error {
 	return s.whatMoved(st, older, newer, errTableMoved)
 }
 
-// whatMoved calls a function for the first table that a statement uses and that is on another shard than it was.
+// whatMoved calls a function for the first table that a statement uses, or may use, and that is on another shard than it was.
 func (s *session) whatMoved(st *plan.Statement, older, newer *topology.Map, refuse func(table string) *pgerr.Error) *pgerr.Error {
-	for _, uses := range [][]plan.RelationName{st.Uses, s.whatRuns(st).Uses} {
+	for _, st := range []*plan.Statement{st, s.whatRuns(st)} {
+		uses := st.Uses
+		if st.Unseen {
+			uses = slices.Concat(uses, tablesIn(older), tablesIn(newer))
+		}
 		for _, name := range uses {
 			if was, is := specIn(older, name), specIn(newer, name); was.Kind == topology.Single && is.Kind == topology.Single && was.Shard != is.Shard {
-				return refuse(is.Name)
+				return refuse(topology.TableName(name).String())
 			}
 		}
 	}
 	return nil
+}
+
+// tablesIn are the names of the tables that a map has.
+func tablesIn(m *topology.Map) (names []plan.RelationName) {
+	for _, t := range m.Tables() {
+		names = append(names, plan.RelationName(t.Name()))
+	}
+	return names
 }
 
 // declaredAlike says whether another view says the same of all tables that the transaction has used and is about to. What else has changed, such as that a move has begun, is none of its business.
@@ -160,7 +175,7 @@ func (s *session) plannedAlike(by, view *mapView) bool {
 
 // usedAlike says the same of the tables that the transaction has used before.
 func (s *session) usedAlike(by, view *mapView) bool {
-	return !slices.ContainsFunc(s.used.tables, func(name plan.RelationName) bool { return !alike(by.m, view.m, name) })
+	return (!s.used.unseen || sameTables(by.m, view.m)) && !slices.ContainsFunc(s.used.tables, func(name plan.RelationName) bool { return !alike(by.m, view.m, name) })
 }
 
 // onlyNowMoved says whether tables that the one statement at hand is about to use are on another shard than by the map that the transaction goes by, and nothing else has changed for it. It was planned by the newer map.
