@@ -18,6 +18,8 @@ type Statement struct {
 	Calls []Call
 	// Fields are names that stand behind a dot, each once: o.total may be a column, but also a call of total(o).
 	Fields []string
+	// Alone are names of columns that are written without anything before them, each once: one may be that of a table, and stand for a whole row.
+	Alone []string
 	// Qualifiers are the first names of columns that are written with a schema, as in schema.table.column, each once.
 	Qualifiers []string
 	// Qualified are the places of columns that are written so.

@@ -34,8 +34,9 @@ type walker struct {
 	relationNames map[*pgquery.ColumnRef]bool
 	// skipped are parts of the tree that have been seen to, or that name nothing.
 	skipped map[proto.Message]bool
-	// seenFields, seenTypes, seenCasts and seenOperators are those that were written down.
+	// seenFields and the others are those that were written down.
 	seenFields    map[string]bool
+	seenAlone     map[string]bool
 	seenTypes     map[Name]bool
 	seenCasts     map[Name]bool
 	seenOperators map[Name]bool
@@ -71,7 +72,7 @@ func (w *walker) statement(node *pgquery.Node) *Statement {
 	inner := &walker{
 		tokens: w.tokens, names: w.names, level: w.level + 1, out: &Statement{},
 		roles: map[*pgquery.RangeVar]Role{}, places: map[*pgquery.FuncCall]place{}, skipped: map[proto.Message]bool{}, relationNames: map[*pgquery.ColumnRef]bool{},
-		seenFields: map[string]bool{}, seenTypes: map[Name]bool{}, seenCasts: map[Name]bool{}, seenOperators: map[Name]bool{},
+		seenFields: map[string]bool{}, seenAlone: map[string]bool{}, seenTypes: map[Name]bool{}, seenCasts: map[Name]bool{}, seenOperators: map[Name]bool{},
 		block: &Block{}, // for what is in no query
 	}
 	inner.queries = &inner.block.Queries
@@ -428,6 +429,10 @@ func (w *walker) column(c *pgquery.ColumnRef) {
 	names := texts(c.Fields)
 	if len(names) == 0 {
 		return
+	}
+	if len(c.Fields) == 1 && !w.seenAlone[names[0]] {
+		w.seenAlone[names[0]] = true
+		w.out.Alone = append(w.out.Alone, names[0])
 	}
 	if systemColumns[names[len(names)-1]] {
 		w.out.Physical = true

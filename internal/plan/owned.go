@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -19,15 +20,17 @@ type Replacement struct {
 
 // Owned returns what has to be replaced in a text that runs on several shards, so that each of them uses only the rows that it owns, while rows of keyspaces move: in the place of their tables,
 // and of views that read them, other views that twin names. The text is as it is about to be sent. What such a view cannot stand in for is refused.
-func Owned(text string, statements []facts.Statement, known *Known, c Context, twin func(topology.TableName) topology.TableName) ([]Replacement, *pgerr.Error) {
+//
+// Doubtful: PostgreSQL may not take the text then, or make something else of it. A view has no primary key, which decides all other columns where rows are grouped by it, and its rows are of another type.
+func Owned(text string, statements []facts.Statement, known *Known, c Context, twin func(topology.TableName) topology.TableName) (replaced []Replacement, doubtful bool, refused *pgerr.Error) {
 	o := owning{p: newPlanner(text, known, c), twin: twin}
 	for i := range statements {
 		if refused := o.statement(&statements[i]); refused != nil {
-			return nil, refused
+			return nil, false, refused
 		}
 	}
 	slices.SortFunc(o.replaced, func(a, b Replacement) int { return a.Start - b.Start })
-	return o.replaced, nil
+	return o.replaced, o.doubtful, nil
 }
 
 // owning is the making of a text that uses only what a shard owns.
@@ -35,6 +38,7 @@ type owning struct {
 	p        *planner
 	twin     func(topology.TableName) topology.TableName
 	replaced []Replacement
+	doubtful bool
 }
 
 func (o *owning) statement(s *facts.Statement) *pgerr.Error {
@@ -60,11 +64,37 @@ func (o *owning) statement(s *facts.Statement) *pgerr.Error {
 		if refused := o.unqualify(s, hidden); refused != nil {
 			return refused
 		}
+		o.doubtful = o.doubtful || s.Query != nil && (groups(s.Query) || o.namesRow(s, hidden))
 	}
 	if s.Inner != nil {
 		return o.statement(s.Inner)
 	}
 	return nil
+}
+
+// groups says whether rows are grouped somewhere in a query.
+func groups(q *facts.Block) (grouped bool) {
+	q.Walk(func(b *facts.Block) bool {
+		grouped = grouped || b.Grouped
+		return !grouped
+	})
+	return grouped
+}
+
+// namesRow says whether a statement may name a whole row of a relation, or call a function of it as if that were a column.
+func (o *owning) namesRow(s *facts.Statement, hidden []resolved) bool {
+	if slices.ContainsFunc(hidden, func(r resolved) bool { return slices.Contains(s.Alone, cmp.Or(r.Alias, r.Name)) }) {
+		return true
+	}
+	columns := map[string]bool{}
+	for _, t := range s.Tables {
+		if r := o.p.resolve(t); r.relation != nil {
+			for _, c := range r.relation.Columns {
+				columns[c.Name] = true
+			}
+		}
+	}
+	return slices.ContainsFunc(s.Fields, func(field string) bool { return !columns[field] })
 }
 
 // insertedTables are those into which rows are inserted, by their place: where these go the statement says, and guards look at them.

@@ -70,7 +70,7 @@ func TestViewsStandInForTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		replaced, refused := plan.Owned(c.text, statements, known, plan.Context{SearchPath: []string{"public"}, Map: m, Home: "a"}, twin)
+		replaced, _, refused := plan.Owned(c.text, statements, known, plan.Context{SearchPath: []string{"public"}, Map: m, Home: "a"}, twin)
 		got := ""
 		if refused == nil {
 			got = strings.ReplaceAll(apply(c.text, replaced), `"`, "")

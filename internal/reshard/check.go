@@ -121,6 +121,9 @@ func (r *run) check(ctx context.Context) error {
 	if err := r.checkServers(ctx, now); err != nil {
 		return err
 	}
+	if err := r.checkViews(ctx, now); err != nil {
+		return err
+	}
 	if err := r.keepTables(ctx, tables); err != nil {
 		return err
 	}
@@ -145,6 +148,14 @@ func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 		}
 	}
 	return nil
+}
+
+// checkViews sees that there can be views of what a shard owns for all that reads the tables: they are made, and taken back.
+func (r *run) checkViews(ctx context.Context, now *topology.Map) error {
+	if r.state().isWhole() {
+		return nil
+	}
+	return r.makeViews(ctx, now, r.state().Source, false)
 }
 
 // keepTables has all routers refuse definitions of the tables.

@@ -53,7 +53,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return r.prepareWhole(ctx, now)
 	}
 	for s := range now.Shards() {
-		if err := r.makeViews(ctx, now, s.Name()); err != nil {
+		if err := r.makeViews(ctx, now, s.Name(), true); err != nil {
 			return err
 		}
 	}
@@ -107,20 +107,30 @@ func (r *run) guards(ctx context.Context, now *topology.Map, change func(*shard.
 	return nil
 }
 
-// makeViews makes the views of what a shard owns.
-func (r *run) makeViews(ctx context.Context, now *topology.Map, name string) error {
+// errTried takes back what was only tried.
+var errTried = errors.New("it was only tried")
+
+// makeViews makes the views of what a shard owns, or only sees that they can be made.
+func (r *run) makeViews(ctx context.Context, now *topology.Map, name string, keep bool) error {
 	err := r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
 		return r.patiently(ctx, func() error {
 			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 				if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
 					return err
 				}
-				return shard.Prepare(now).MakeOwnedViews(ctx, tx, name, r.state().Keyspace, r.mover.config.Rename)
+				err := shard.Prepare(now).MakeOwnedViews(ctx, tx, name, r.state().Keyspace, r.mover.config.Rename)
+				if err == nil && !keep {
+					return errTried
+				}
+				return err
 			})
 		})
 	})
 	var none *shard.NoOwnedViewError
-	if errors.As(err, &none) {
+	switch {
+	case errors.Is(err, errTried):
+		return nil
+	case errors.As(err, &none):
 		return stop("shard %q: %v. Drop the view or write it otherwise and resume the move, or cancel it", name, none)
 	}
 	return err

@@ -39,7 +39,9 @@ type planned struct {
 
 // planner makes plans and keeps them.
 type planner struct {
-	cache   *otter.Cache[string, *planned]
+	cache *otter.Cache[string, *planned]
+	// stoodIn are the last texts in which views were to stand in for tables, with why they cannot; nil if they can.
+	stoodIn *otter.Cache[string, *pgerr.Error]
 	catalog *catalog.Catalog
 	stats   *observe.Statements
 }
@@ -47,9 +49,13 @@ type planner struct {
 // maxPlannedText bounds what a kept plan's key may cost.
 const maxPlannedText = 64 << 10
 
+// maxStoodIn bounds how many such texts are kept.
+const maxStoodIn = 1000
+
 func newPlanner(size int, c *catalog.Catalog, stats *observe.Statements) *planner {
 	return &planner{
 		cache:   otter.Must(&otter.Options[string, *planned]{MaximumSize: size}),
+		stoodIn: otter.Must(&otter.Options[string, *pgerr.Error]{MaximumSize: maxStoodIn}),
 		catalog: c, stats: stats,
 	}
 }
@@ -101,6 +107,9 @@ func (s *session) planNow(text []byte) (*planned, *pgerr.Error) {
 	if s.hint, refused = s.hintIn(text); refused != nil {
 		return nil, refused
 	}
+	if s.hint == "" && s.inText { // it may stand beside another statement of the text
+		s.hint = s.textHint
+	}
 	s.key = append(append(append(s.key[:0], s.scan.Text...), s.contextKey...), s.hint...)
 	var p *planned
 	if s.tx.defined == "" { // or plans are made with what only this transaction sees
@@ -151,7 +160,7 @@ var unreadablePlan = &planned{unreadable: true, plan: &plan.Plan{}, stats: new(o
 func (s *session) makePlan(text string, counted *observe.Statement) (*planned, *pgerr.Error) {
 	literals, long := s.scan.Literals, len(text) > facts.MaxText
 	if long {
-		short := s.shorten(text)
+		short, _ := shorten(text, literals)
 		var scan sqltext.Normalized
 		if err := scan.Scan([]byte(short), s.standardConforming()); err != nil || !bytes.Equal(scan.Text, s.scan.Text) {
 			return nil, errTooLong(len(text))
@@ -215,21 +224,33 @@ func shapedKey(key string, shaping []int, literals []sqltext.Literal, text []byt
 	return string(shaped)
 }
 
-// shorten gives a text's strings other contents, none longer than a few bytes.
-func (s *session) shorten(text string) string {
-	const longest = 32
+// shorten gives a text's strings other contents, none longer than a few bytes; back tells where a place in it, outside of strings, is in the text itself.
+func shorten(text string, literals []sqltext.Literal) (short string, back func(place int) int) {
+	const longest, instead = 32, "''"
 	var b strings.Builder
+	type cut struct{ place, bytes int }
+	var cuts []cut
 	at := 0
-	for _, l := range s.scan.Literals {
+	for _, l := range literals {
 		if l.End-l.Start <= longest || l.Kind != sqltext.String {
 			continue
 		}
 		b.WriteString(text[at:l.Start])
-		b.WriteString("''")
+		b.WriteString(instead)
+		cuts = append(cuts, cut{b.Len(), l.End - l.Start - len(instead)})
 		at = l.End
 	}
 	b.WriteString(text[at:])
-	return b.String()
+	return b.String(), func(place int) int {
+		shift := 0
+		for _, c := range cuts {
+			if c.place > place {
+				break
+			}
+			shift += c.bytes
+		}
+		return place + shift
+	}
 }
 
 func errTooLong(size int) *pgerr.Error {

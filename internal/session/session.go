@@ -164,6 +164,7 @@ type session struct {
 	isAside         bool               // a question is asked that is no part of the client's transaction
 	asksOwn         bool               // it is asked of the backend that the session keeps for its temporary tables
 	hint            string             // the shard that a comment of the text names
+	textHint        string             // the same of a text whose statements are run one by one
 	answers         messageReader      // for answers to questions of the session's own
 	shardKey        string             // of cleave.shard_key; empty: not set
 	consistent      bool               // cleave.consistent_reads

@@ -51,8 +51,9 @@ func callsOwn(st *plan.Statement) bool {
 // in PostgreSQL they are one transaction, as far as the text itself does not begin and end some.
 func (s *session) stepThrough(p *planned, text []byte) error {
 	s.target, s.inText, s.erred = noShard, true, false
+	s.textHint, _ = s.hintIn(text) // which was understood when it was planned as a whole
 	err := s.runSteps(p.plan.Statements, text)
-	s.inText, s.skipping, s.textGoesOn, s.textBefore = false, false, false, 0
+	s.inText, s.skipping, s.textGoesOn, s.textBefore, s.textHint = false, false, false, 0, ""
 	if err != nil {
 		return err
 	}

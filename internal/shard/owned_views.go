@@ -279,7 +279,11 @@ func (v *View) makeOwned(ctx context.Context, tx pgx.Tx, renamed map[topology.Ta
 	}
 	owned, name := *v, OwnedView(v.table())
 	owned.Schema, owned.Name, owned.SQL, owned.Comment = name.Schema, name.Name, sql, "what this shard owns of view "+v.table().String()
-	return executeAll(ctx, tx, owned.statements())
+	err = executeAll(ctx, tx, owned.statements())
+	if strings.HasPrefix(codeOf(err), "42") { // it groups by a primary key, which no view has, or calls a function of a table's rows
+		return &NoOwnedViewError{View: v.table(), Reason: err}
+	}
+	return err
 }
 
 // DropOwnedViews drops the views of what a shard owns in a keyspace, and its function. No router may use them any more.
