@@ -202,8 +202,23 @@ func (p *planner) statement(s *facts.Statement) Statement {
 	if behind != nil {
 		out.Uses = p.usesUnfolded(behind, out.Uses)
 	}
+	out.Fills = p.fills(s, out.Uses)
 	p.remember(s, &out)
 	return out
+}
+
+// fills is the table that a statement makes out of rows that it reads. A view goes on reading them.
+func (p *planner) fills(s *facts.Statement, uses []RelationName) RelationName {
+	isView := s.Name == "CREATE MATERIALIZED VIEW" //nolint:misspell // it is SQL
+	if at := slices.IndexFunc(s.Tables, func(t facts.Table) bool { return t.Role == facts.Created }); at >= 0 && !isView && (s.Kind == "CreateTableAsStmt" || s.Query != nil) {
+		made := s.Tables[at]
+		if i := slices.IndexFunc(uses, func(name RelationName) bool {
+			return name.Name == made.Name && (made.Schema == "" || name.Schema == made.Schema)
+		}); i >= 0 {
+			return uses[i]
+		}
+	}
+	return RelationName{}
 }
 
 // runsUnseen says whether something runs behind a relation of which nobody can tell what it uses.

@@ -98,6 +98,8 @@ type Statement struct {
 	LockFirst bool
 	// HoldRight is the right to the tables of Holds that the definition needs; empty: one has to own them.
 	HoldRight string
+	// Fills is the one relation of Uses that it makes, out of rows of the others, which it leaves as they are; empty if it is another kind of statement.
+	Fills RelationName
 	// Beyond: the definition changes views of declared tables, or rights to tables and owners of tables that it does not name.
 	Beyond bool
 	// InSchemas are schemas which keyspaces place, and in which the definition is about something else than a relation.

@@ -41,6 +41,9 @@ func (s *session) moveInTheWay(st *plan.Statement) *pgerr.Error {
 	}
 	for _, list := range [][]plan.RelationName{st.Alters, st.Uses, st.Holds} {
 		for _, name := range list {
+			if st.Fills != (plan.RelationName{}) && name != st.Fills { // it is only read
+				continue
+			}
 			if m, moving := state.MoveOf(topology.TableName(name)); moving {
 				return shard.MoveInTheWay(m)
 			}

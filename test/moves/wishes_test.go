@@ -151,12 +151,20 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.await(t, id, "ready")
 		for _, sql := range []string{
 			"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC", "REVOKE SELECT ON seen FROM PUBLIC", "GRANT SELECT ON fixed TO PUBLIC", "ALTER VIEW seen RENAME TO other", "ALTER VIEW seen OWNER TO postgres",
-			"DROP VIEW seen", "CREATE OR REPLACE VIEW seen AS SELECT id, n, id AS more FROM fixed", "REASSIGN OWNED BY postgres TO postgres",
+			"CREATE MATERIALIZED VIEW stored AS SELECT id FROM fixed", "DROP VIEW seen", "CREATE OR REPLACE VIEW seen AS SELECT id, n, id AS more FROM fixed", "REASSIGN OWNED BY postgres TO postgres",
 		} {
 			var refused *pgconn.PgError
 			if _, err := conn.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != "55006" {
 				t.Errorf("%s: %v", sql, err)
 			}
+		}
+		for name, sql := range map[string]string{"made": "CREATE TABLE made AS SELECT id, n FROM fixed", "into": "SELECT id INTO TABLE \"into\" FROM seen", "temporary": "CREATE TEMPORARY TABLE temporary AS SELECT f.id FROM fixed f JOIN fixed g USING (id)"} {
+			execute(t, conn, sql)
+			var made, read int
+			if err := conn.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM \""+name+"\"), (SELECT count(*) FROM fixed)").Scan(&made, &read); err != nil || made != read {
+				t.Errorf("%s has %d rows of %d, %v", sql, made, read, err)
+			}
+			execute(t, conn, "DROP TABLE \""+name+"\"")
 		}
 		other := s.client(t) // a transaction that began before a move is none of its business, as long as nothing has changed its owner
 		execute(t, other, "BEGIN")
