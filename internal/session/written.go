@@ -109,8 +109,7 @@ func (s *session) placeGiven(given *statement, bind *wire.Bind) (*plan.Statement
 	only := given.single()
 	switch {
 	case only == nil || only.Route.Level == plan.Composed:
-		return nil, nil, pgerr.New(pgerr.FeatureNotSupported, "the statement cannot be run over several shards").
-			WithDetail("What is left of it when all that it reads elsewhere was pulled still needs rows of several shards.").WithHint("Run it for the keys of one shard at a time.")
+		return nil, nil, leftOver
 	case only.Refusal != nil:
 		return nil, nil, only.Refusal
 	}
@@ -123,10 +122,16 @@ func (s *session) placeGiven(given *statement, bind *wire.Bind) (*plan.Statement
 		return only, shards, s.mayScatter(only, fansOut(&only.Route))
 	case shard == noShard:
 		return only, []int{s.home()}, nil
+	case shard < noShard: // its keys are on several shards, and no shard's rows are enough for any of them
+		return nil, nil, leftOver
 	default:
 		return only, []int{shard}, nil
 	}
 }
+
+// leftOver refuses what no shard can answer alone even when it is given all that comes from elsewhere.
+var leftOver = pgerr.New(pgerr.FeatureNotSupported, "the statement cannot be run over several shards").
+	WithDetail("What is left of it when all that it reads elsewhere was pulled still needs rows of several shards.").WithHint("Run it for the keys of one shard at a time.")
 
 // runGiven has shards run a statement of the session's own that writes.
 func (s *session) runGiven(c *composing, only *plan.Statement, given *statement, shards []int, parts []part, to rowTaker) (string, *pgerr.Error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -190,7 +191,16 @@ func rest(ctx context.Context, howLong time.Duration) {
 	}
 }
 
-// mayBeAskedAgain says whether an answer is one that a client gets only because rows move: it is to begin its transaction again, or to define things later.
-func mayBeAskedAgain(got answer) bool {
-	return got.code == "40001" || got.code == "55006"
+// mayBeAskedAgain says whether an answer is one that a client gets only because rows move: it is to begin its transaction again, if it has one of its own, or to define things later.
+func mayBeAskedAgain(text string, inBlock bool, got answer) bool {
+	switch got.code {
+	case "40001":
+		return inBlock
+	case "55006":
+		return definesSomething.MatchString(text)
+	default:
+		return false
+	}
 }
+
+var definesSomething = regexp.MustCompile(`(?i)^\s*(create (or replace )?(materialized )?view|drop|alter|truncate|comment|grant|revoke)\s`) //nolint:misspell // it is SQL

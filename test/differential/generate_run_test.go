@@ -324,11 +324,12 @@ func (r *generated) compareWith(st *statement, plain, other *client) verdict {
 		if took := time.Since(begin); r.want.lost != nil || r.want.code == "57014" || took > patience {
 			return skipped
 		}
+		inBlock := other.status != 'I'
 		begin = time.Now()
 		r.got = other.ask(turn.step, turn.how)
 		r.slowest = max(r.slowest, time.Since(begin))
 		v := turn.by.judge(r.want, r.got)
-		if r.moves != nil && v == otherError && mayBeAskedAgain(r.got) {
+		if r.moves != nil && v == otherError && mayBeAskedAgain(turn.text, inBlock, r.got) {
 			return refused
 		}
 		if v == otherShape && plain.describes(cmp.Or(turn.text, turn.whole), turn.params, r.got) {
