@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,8 @@ type Config struct {
 	Folders []string
 	// EtcdApart: etcd is a process of its own, which can be killed and stopped. Default: it is within the test's.
 	EtcdApart bool
+	// EtcdProxies: each router has a way of its own to etcd, which can be cut.
+	EtcdProxies bool
 	// Durations take the place of those that routers have for people, by their names.
 	Durations map[string]time.Duration
 }
@@ -80,7 +83,7 @@ func Start(t testing.TB, config Config) *Cluster {
 		}
 	}
 	c.startShards(t, config)
-	c.startRouters(t, config.Routers, c.startEtcd(t, config.EtcdApart))
+	c.startRouters(t, config, c.startEtcd(t, config.EtcdApart))
 	return c
 }
 
@@ -180,10 +183,21 @@ func (c *Cluster) startEtcd(t testing.TB, apart bool) (endpoints []string) {
 	return etcd.Endpoints()
 }
 
-func (c *Cluster) startRouters(t testing.TB, count int, etcd []string) {
+func (c *Cluster) startRouters(t testing.TB, config Config, etcd []string) {
 	t.Helper()
-	for i := range count {
-		r := newRouter(t, fmt.Sprintf("r%d", i+1), c.Folder, c.Orders, etcd)
+	for i := range config.Routers {
+		var way *proxy.Proxy
+		endpoints := etcd
+		if config.EtcdProxies {
+			var err error
+			if way, err = proxy.Start(cluster.FreeAddress(t), strings.TrimPrefix(etcd[0], "http://")); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(way.Close)
+			endpoints = []string{way.Addr()}
+		}
+		r := newRouter(t, fmt.Sprintf("r%d", i+1), c.Folder, c.Orders, endpoints)
+		r.ToEtcd = way
 		if err := r.Start(); err != nil {
 			t.Fatal(err)
 		}

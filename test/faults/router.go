@@ -15,6 +15,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/test/cluster"
+	"github.com/cleavedb/cleave/test/faults/proxy"
 )
 
 // Router is a 'cleave serve', which is a router and a controller, over all its lives. All methods are safe for concurrent use.
@@ -22,6 +23,8 @@ type Router struct {
 	Name string
 	// Listen is where clients connect.
 	Listen string
+	// ToEtcd is its way to etcd; nil unless it has one of its own.
+	ToEtcd *proxy.Proxy
 
 	process
 
@@ -67,6 +70,14 @@ func (r *Router) configuration(web string, etcd []string) string {
 		"shards:", "  user: postgres", "  database: postgres", "  sslmode: disable",
 		"pool:", "  per_shard: 20", "",
 	}, "\n")
+}
+
+// CutOff takes its way to etcd away, or gives it back.
+func (r *Router) CutOff(off bool) {
+	r.ToEtcd.Refuse(off)
+	if off {
+		r.ToEtcd.Cut()
+	}
 }
 
 // API is the router's.

@@ -146,7 +146,7 @@ func (l *Load) failed(ctx context.Context, what string, err error) {
 		return
 	}
 	var refused *pgconn.PgError
-	known := !errors.As(err, &refused) || slices.ContainsFunc([]string{"08", "57", "40", "53", "55P03", "58"}, func(class string) bool { return strings.HasPrefix(refused.Code, class) })
+	known := !errors.As(err, &refused) || slices.ContainsFunc([]string{"08", "57", "40", "53", "55P03", "58", "CL003"}, func(class string) bool { return strings.HasPrefix(refused.Code, class) })
 	if l.Faulty && known {
 		l.Failed.Add(1)
 		return

@@ -1,0 +1,63 @@
+package moves_test
+
+import (
+	"testing"
+
+	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/test/faults"
+)
+
+// TestRoutersThatHearNothing while rows move, or are killed: one that is cut off from etcd goes by the map that it has, and the shards see to it that this does no harm; its clients have errors and no wrong answers. When it hears again it goes on.
+func TestRoutersThatHearNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 3, EtcdProxies: true}, 6)
+	s.load.Faulty = true
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	ways := []string{"s1", "s2", "s3", "s1"}
+	for i, c := range []struct {
+		name  string
+		early bool // it happens before the move begins, else while it is ready
+		harm  func(r *faults.Router)
+		mend  func(r *faults.Router) error
+	}{
+		{"cut off before it begins", true, func(r *faults.Router) { r.CutOff(true) }, func(r *faults.Router) error { r.CutOff(false); return nil }},
+		{"cut off before the switch", false, func(r *faults.Router) { r.CutOff(true) }, func(r *faults.Router) error { r.CutOff(false); return nil }},
+		{"killed before the switch", false, (*faults.Router).Kill, (*faults.Router).Start},
+	} {
+		ok := t.Run(c.name, func(t *testing.T) {
+			leader, err := s.Leader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := s.Other(leader)
+			if c.early {
+				c.harm(other)
+			}
+			list, err := leader.API().StartMoves(t.Context(), api.StartMove{Keyspace: "default_bigint", From: ways[i], To: ways[i+1], Manual: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := list.Moves[0].ID
+			s.await(t, id, "ready")
+			if !c.early {
+				c.harm(other)
+			}
+			if _, err := leader.API().WishMove(t.Context(), id, "switch"); err != nil {
+				t.Fatal(err)
+			}
+			m := s.await(t, id, "done")
+			if err := c.mend(other); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("router %s; switches: %+v", other.Name, m.Switches)
+		})
+		if !ok {
+			return
+		}
+	}
+	s.finish(t)
+}
