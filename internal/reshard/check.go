@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -189,38 +190,18 @@ func (r *run) onlyTheMap(ctx context.Context) error {
 	return r.enter(ctx, Done)
 }
 
-// findingsQuery finds reasons why rows of a table cannot be moved.
-const findingsQuery = `
-	SELECT t.name, CASE
-		WHEN c.relpersistence <> 'p' THEN 'it is unlogged: nothing tells of its changes'
-		WHEN EXISTS (SELECT FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE i.inhrelid = c.oid AND p.relkind <> 'p') THEN 'it inherits from another table'
-		WHEN NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary)
-			THEN 'it has no primary key: each changed row would have to be looked for in all of the table (ALTER TABLE … ADD PRIMARY KEY USING INDEX makes one of a unique index)'
-		WHEN EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary AND NOT x.indimmediate) THEN 'its primary key is deferrable, and PostgreSQL takes no such for telling rows apart (ALTER TABLE … DROP CONSTRAINT, ADD PRIMARY KEY)'
-		WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typname = 'lo') THEN 'a column refers to large objects, which no shard shares'
-		END
-	FROM unnest($1::text[]) AS t (name) JOIN pg_class c ON c.oid = t.name::regclass`
-
 // checkServer says what is wrong with one of the servers.
 func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []string, isSource bool) error {
 	if tables == nil {
 		tables = []string{}
 	}
-	rows, err := conn.Query(ctx, findingsQuery, tables)
+	hindrances, err := shard.Hindrances(ctx, conn, tables)
 	if err != nil {
 		return err
 	}
 	var problems []string
-	var table string
-	var problem *string
-	_, err = pgx.ForEachRow(rows, []any{&table, &problem}, func() error {
-		if problem != nil {
-			problems = append(problems, table+": "+*problem)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
+	for _, h := range hindrances {
+		problems = append(problems, h.String())
 	}
 	settings, err := checkSettings(ctx, conn, isSource)
 	if err != nil {

@@ -21,6 +21,9 @@ const (
 	strangerGuard = "cleave_hello"
 )
 
+// IsGuard says whether a trigger of this name is a guard, which declared tables have.
+func IsGuard(trigger string) bool { return trigger == insertGuard }
+
 // mostInlineBounds is up to how many bounds an insert is checked in the trigger's condition. PostgreSQL reads a condition
 // anew for every statement, which takes 0.3 microseconds for each bound, while calling a function takes one for each row.
 const mostInlineBounds = 32
