@@ -27,7 +27,8 @@ const formatText = "text"
 type adoptFlags struct {
 	dsn, address              string
 	planFile                  string
-	keys, drops               []string
+	keys, drops, primaryKeys  []string
+	dropped, primary          map[topology.TableName][]string // what the last two say
 	options                   adopt.Options
 	login                     loginFlags
 	mend, apply, final        bool
@@ -90,6 +91,7 @@ func (f *adoptFlags) register(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.keys, "key", nil, "TABLE.COLUMN to shard a table by; the primary key of the root chooses the root; may be repeated (default: the foreign keys decide)")
 	flags.StringVar(&f.options.IDs, "ids", "", "what serial columns that are not the key get: keyed or counted (default keyed)")
 	flags.StringArrayVar(&f.drops, "drop-foreign-key", nil, "TABLE.NAME of a foreign key that cannot be kept and is given up; may be repeated")
+	flags.StringArrayVar(&f.primaryKeys, "primary-key", nil, "TABLE.COLUMN that tells rows of a table apart which has no primary key to move rows by; one that is not there is added, with UUIDs; may be repeated")
 	flags.StringVar(&f.planFile, "plan", "", "file with the decisions: written if it is not there, taken if it is")
 	flags.BoolVar(&f.sql, "sql", false, "print the statements that mend the tables, as a script for psql, and nothing else")
 	flags.BoolVar(&f.mend, "mend", false, "run the statements that mend the tables")
@@ -141,7 +143,12 @@ func (f *adoptFlags) check() error {
 		}
 		f.options.Keys = append(f.options.Keys, adopt.KeyChoice{Table: table, Column: column})
 	}
-	return nil
+	var err error
+	if f.dropped, err = partsOfTables("--drop-foreign-key", f.drops, "NAME"); err != nil {
+		return err
+	}
+	f.primary, err = partsOfTables("--primary-key", f.primaryKeys, "COLUMN")
+	return err
 }
 
 // role is the one that the cluster's processes log in as.
@@ -165,6 +172,19 @@ func tableAndPart(flag, text, part string) (topology.TableName, string, error) {
 		return topology.TableName{}, "", wrongInputf("%s %q: write TABLE.%s", flag, text, part)
 	}
 	return table, name[0], nil
+}
+
+// partsOfTables reads what a flag names of tables.
+func partsOfTables(flag string, texts []string, part string) (map[topology.TableName][]string, error) {
+	parts := map[topology.TableName][]string{}
+	for _, text := range texts {
+		table, name, err := tableAndPart(flag, text, part)
+		if err != nil {
+			return nil, err
+		}
+		parts[table] = append(parts[table], name)
+	}
+	return parts, nil
 }
 
 // adoption is one run of the command.
@@ -209,14 +229,7 @@ func (a *adoption) run(ctx context.Context) (err error) {
 
 // look reads the database and the plan, and keeps a new plan.
 func (a *adoption) look(ctx context.Context) error {
-	options := adopt.LookOptions{Role: a.flags.role(), Options: a.flags.options, Drop: map[topology.TableName][]string{}}
-	for _, text := range a.flags.drops {
-		table, name, err := tableAndPart("--drop-foreign-key", text, "NAME")
-		if err != nil {
-			return err
-		}
-		options.Drop[table] = append(options.Drop[table], name)
-	}
+	options := adopt.LookOptions{Role: a.flags.role(), Options: a.flags.options, Drop: a.flags.dropped, PrimaryKeys: a.flags.primary}
 	var err error
 	if options.Plan, err = a.readPlan(); err != nil {
 		return err
@@ -225,7 +238,7 @@ func (a *adoption) look(ctx context.Context) error {
 		a.proposal, err = adopt.Look(ctx, a.conn, options)
 		return err
 	})
-	if err != nil || a.flags.planFile == "" || a.proposal.Plan == nil || options.Plan != nil && len(options.Drop) == 0 {
+	if err != nil || a.flags.planFile == "" || a.proposal.Plan == nil || options.Plan != nil && len(options.Drop)+len(options.PrimaryKeys) == 0 {
 		return err
 	}
 	return writeWhole(a.flags.planFile, a.proposal.Plan.Write)
@@ -277,7 +290,7 @@ func (a *adoption) mend(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.flags.drops = nil // they are gone
+	a.flags.dropped = nil // they are gone
 	return a.look(ctx)
 }
 

@@ -109,6 +109,7 @@ func (a *assessor) assess(t *Table, planned *TablePlan) {
 	case topology.Sharded:
 		a.assessKey(t, planned)
 		a.assessUniques(t, planned)
+		a.assessMoves(t, planned)
 		a.assessTargets(t, planned)
 		a.assessWidths(t)
 	case topology.Reference:
@@ -136,7 +137,7 @@ func (a *assessor) assessKey(t *Table, planned *TablePlan) {
 		return
 	}
 	if planned.KeyFrom == nil {
-		a.mend(t.String(), "key_null", fmt.Sprintf("its key %s may be null, and such a row would belong nowhere", planned.Key), a.notNullSteps(t, planned)...)
+		a.mend(t.String(), "key_null", fmt.Sprintf("its key %s may be null, and such a row would belong nowhere", planned.Key), notNullSteps(t, planned.Key, seeStep(t, planned.Key))...)
 		return
 	}
 	parent := a.catalogue.Table(mustName(planned.KeyFrom.Table))
@@ -165,7 +166,7 @@ func (a *assessor) depth(planned *TablePlan) int {
 // assessUniques is about constraints that do not contain the key.
 func (a *assessor) assessUniques(t *Table, planned *TablePlan) {
 	for _, u := range t.Uniques {
-		if !u.Valid || slices.Contains(u.Columns, planned.Key) {
+		if !u.Valid || slices.Contains(u.Columns, planned.Key) || u.Kind == "p" && u.Deferrable { // which is made anew as a whole
 			continue
 		}
 		switch handling := planned.Unique[u.Name]; {
@@ -355,6 +356,9 @@ func (a *assessor) warn() {
 	if len(c.Subscriptions) > 0 {
 		add("subscriptions", "subscription "+strings.Join(c.Subscriptions, ", ")+" writes into the database from elsewhere, past the routers", "What it writes to declared tables is refused; end it first.")
 	}
+	if tied := a.tied(); len(tied) > 0 {
+		add("tied", "of the tables that stay on this shard some could not be moved to another one as they are: "+someOf(tied), "Nothing has to be done while they stay.")
+	}
 	if numbered := a.numbered(); len(numbered) > 0 && a.plan.IDs == keyedIDs {
 		add("ids", fmt.Sprintf("new rows of %s get ids of 18 digits, which say where the row is", someOf(numbered)),
 			"Programs that keep ids in 32 bits, or as numbers of JavaScript, cannot hold them: --ids counted gives smaller ones, by which alone a row's shard is not known.")
@@ -371,6 +375,16 @@ func (a *assessor) numbered() []string {
 		}
 	}
 	return found
+}
+
+// tied are the tables that stay as they are and could not be moved as a whole either, each with its first reason.
+func (a *assessor) tied() (names []string) {
+	for _, t := range a.catalogue.Tables {
+		if len(t.Hindrances) > 0 && a.plan.kind(t.ID()) == topology.Single {
+			names = append(names, fmt.Sprintf("%s (%s)", t.Name, strings.ReplaceAll(string(t.Hindrances[0].Code), "_", " ")))
+		}
+	}
+	return names
 }
 
 // someOf names the first few.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -204,6 +205,90 @@ func TestTablesThatAreLeft(t *testing.T) {
 	}
 }
 
+// TestTablesWhoseRowsCouldNotBeMoved are given a primary key of what tells their rows apart, or of what a person names.
+func TestTablesWhoseRowsCouldNotBeMoved(t *testing.T) {
+	c := databaseOf(t, `
+		users 100: id bigserial pk, name text, a text, b text, c text
+		posts 1000: id bigserial pk, user_id bigint -> users.id
+		taggings 9000: post_id bigint -> posts.id, tag text null
+		stars 400: user_id bigint -> users.id, place bigint
+		notes 50: user_id bigint -> users.id, text text
+		turns 10: id bigint pk, user_id bigint -> users.id
+		logs 10: text text`)
+	c.named("taggings").addUnique("by_tag", "", "post_id")
+	c.named("taggings").addUnique("by_tag", "", "tag")
+	c.named("stars").addUnique("stars_once", "u", "user_id")
+	c.named("stars").addUnique("stars_once", "u", "place")
+	c.named("turns").Uniques[0].Deferrable = true
+	for _, name := range []string{"taggings", "stars", "notes", "logs"} {
+		c.hinder(name, shard.NoPrimaryKey)
+	}
+	c.hinder("turns", shard.DeferrablePrimaryKey)
+	c.hinder("posts", shard.Unlogged)
+	p := propose(t, c, Options{})
+	a := Assess(c, p, nil)
+	expect(t, "obstacles", a.codes(), `
+		notes no_primary_key !
+		posts unique
+		posts unlogged !
+		stars no_primary_key
+		taggings foreign_key
+		taggings no_key
+		taggings no_primary_key
+		taggings unique
+		turns deferrable_primary_key !`)
+	if tied := a.Warnings[0]; tied.Code != "tied" || !strings.Contains(tied.Message, "logs (no primary key)") {
+		t.Errorf("of what stays it says %+v", tied)
+	}
+	for _, o := range a.Undecided() {
+		if o.Code != string(shard.Unlogged) && !strings.Contains(o.Hint, "--primary-key "+mustName(o.Table).Name+".") {
+			t.Errorf("the hint for %s is %q", o.Table, o.Hint)
+		}
+	}
+	if err := p.SetPrimaryKey(c.named("logs").ID(), []string{"text"}); err == nil {
+		t.Error("a table that stays is given a primary key")
+	}
+	for table, columns := range map[string][]string{"notes": {"row_id"}, "turns": {"id"}} {
+		if err := p.SetPrimaryKey(c.named(table).ID(), columns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.named("posts").Hindrances = nil // it was made a logged one
+	mended(t, c, p)
+	expect(t, "obstacles of the mended database", Assess(c, p, nil).codes(), "")
+	for table, want := range map[string]string{"taggings": "by_tag (post_id, tag, user_id)", "stars": "stars_pkey_cleave (user_id, place)", "notes": "notes_pkey_cleave (row_id, user_id)", "turns": "turns_pkey_cleave (id)"} {
+		if u := c.named(table).primaryKey(); u == nil || u.Index+" ("+strings.Join(u.Columns, ", ")+")" != want {
+			t.Errorf("the primary key of %s is %+v, wanted %s", table, u, want)
+		}
+	}
+}
+
+// TestPrimaryKeysThatCannotBeMade as they were asked for: a person hears why.
+func TestPrimaryKeysThatCannotBeMade(t *testing.T) {
+	for name, one := range map[string]struct {
+		columns []string
+		change  func(*Table)
+		want    string
+	}{
+		"two columns that are not there":  {[]string{"one", "two"}, func(*Table) {}, "does not have all"},
+		"partitioned":                     {[]string{"place"}, func(t *Table) { t.Partitioned = true }, "quiet hour"},
+		"declared":                        {[]string{"place"}, func(t *Table) { t.Triggers = []string{"cleave_guard"} }, "Through a router"},
+		"other columns than a deferrable": {[]string{"place"}, func(t *Table) { t.addUnique("notes_pkey", "p", "text"); t.Uniques[0].Deferrable = true }, "--primary-key notes.text"},
+	} {
+		c := databaseOf(t, "users 100: id bigserial pk, name text, a text, b text, c text\nnotes 50: user_id bigint -> users.id, place bigint, text text")
+		c.hinder("notes", shard.NoPrimaryKey)
+		p := propose(t, c, Options{})
+		if err := p.SetPrimaryKey(c.named("notes").ID(), one.columns); err != nil {
+			t.Fatal(err)
+		}
+		one.change(c.named("notes"))
+		undecided := Assess(c, p, nil).Undecided()
+		if len(undecided) != 1 || !strings.Contains(undecided[0].Hint, one.want) {
+			t.Errorf("%s: %+v", name, undecided)
+		}
+	}
+}
+
 func TestWhatOnlyAPersonCanMend(t *testing.T) {
 	c := databaseOf(t, `
 		users 100: id bigserial pk, name text, a text, b text, c text
@@ -266,17 +351,18 @@ func TestAPlanIsKept(t *testing.T) {
 		t.Error("it is taken for another server")
 	}
 	for change, want := range map[[2]string]string{
-		{`"format": 1`, `"format": 2`}:                         "format is 2",
-		{`"kind": "sharded"`, `"kind": "round"`}:               `kind "round"`,
-		{`"key": "account_id",`, ``}:                           "has no key",
-		{`"keyspace": "accounts"`, `"keyspaces": "accounts"`}:  "unknown field",
-		{`"with key"`, `"with luck"`}:                          "with luck",
-		{`"table": "public.users"`, `"table": "public.posts"`}: "twice",
-		{`"ids": "keyed"`, `"ids": "dense"`}:                   "dense",
-		{`"key_type": "bigint"`, `"key_type": "money"`}:        "key_type",
-		{`"shard": "shard1"`, `"shard": ""`}:                   "no shard",
-		{`"table": "public.users"`, `"table": "a.b.c.d"`}:      "table name",
-		{`"kind": "single"`, `"kind": "single", "key": "a"`}:   "has a key",
+		{`"format": 1`, `"format": 2`}:                                 "format is 2",
+		{`"kind": "sharded"`, `"kind": "round"`}:                       `kind "round"`,
+		{`"key": "account_id",`, ``}:                                   "has no key",
+		{`"keyspace": "accounts"`, `"keyspaces": "accounts"`}:          "unknown field",
+		{`"with key"`, `"with luck"`}:                                  "with luck",
+		{`"table": "public.users"`, `"table": "public.posts"`}:         "twice",
+		{`"ids": "keyed"`, `"ids": "dense"`}:                           "dense",
+		{`"key_type": "bigint"`, `"key_type": "money"`}:                "key_type",
+		{`"shard": "shard1"`, `"shard": ""`}:                           "no shard",
+		{`"table": "public.users"`, `"table": "a.b.c.d"`}:              "table name",
+		{`"kind": "single"`, `"kind": "single", "key": "a"`}:           "has a key",
+		{`"kind": "single"`, `"kind": "single", "primary_key": ["a"]`}: "has a key",
 	} {
 		_, err := ReadPlan(strings.NewReader(strings.Replace(text, change[0], change[1], 1)))
 		if err == nil || !strings.Contains(err.Error(), want) {

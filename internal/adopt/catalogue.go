@@ -3,6 +3,7 @@ package adopt
 import (
 	"slices"
 
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement/key"
 )
@@ -42,6 +43,8 @@ type Table struct {
 	Triggers    []string     `json:"triggers"`
 	// Functions run when rows are written, and might read or write other tables for all that PostgreSQL knows.
 	Functions []Function `json:"functions"`
+	// Hindrances are why its rows could not be moved to another shard.
+	Hindrances []shard.Hindrance `json:"-"`
 }
 
 // Column is one column of a table.

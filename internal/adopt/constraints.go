@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -22,6 +23,9 @@ func (p *Plan) handleConstraints(c *Catalogue) {
 		}
 		if planned.Kind != topology.Sharded {
 			continue
+		}
+		if len(planned.PrimaryKey) == 0 && t.isHindered(shard.NoPrimaryKey) {
+			planned.PrimaryKey = t.tellingRows()
 		}
 		for _, u := range t.Uniques {
 			if u.Valid && !slices.Contains(u.Columns, planned.Key) {

@@ -3,6 +3,7 @@ package adopt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/shard"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // connect connects as the superuser.
@@ -182,6 +185,66 @@ func TestMendingThatCannotGoOn(t *testing.T) {
 	}
 	expect(t, "obstacles of the mended database", a.codes(), "")
 	checkTrigger(t, conn)
+}
+
+// TestRowsThatCouldNotBeMoved: what moves would refuse is told before anything is declared, and mended where that can be done.
+func TestRowsThatCouldNotBeMoved(t *testing.T) {
+	server := pgtest.Start(t)
+	m := &Mender{}
+	conn := connect(t, server, m.Hear)
+	execute(t, conn, `
+		CREATE DOMAIN public.lo AS oid;
+		CREATE TABLE public.owners (id bigserial PRIMARY KEY, name text, a text, b text, c text);
+		CREATE TABLE public.tags (owner_id bigint NOT NULL REFERENCES public.owners, tag text);
+		CREATE UNIQUE INDEX tags_once ON public.tags (owner_id, tag);
+		CREATE TABLE public.notes (owner_id bigint NOT NULL REFERENCES public.owners, note text);
+		CREATE TABLE public.turns (id bigint PRIMARY KEY DEFERRABLE, owner_id bigint NOT NULL REFERENCES public.owners);
+		CREATE TABLE public.files (id bigserial PRIMARY KEY, owner_id bigint NOT NULL REFERENCES public.owners, content public.lo);
+		CREATE UNLOGGED TABLE public.seen (id bigserial PRIMARY KEY, owner_id bigint NOT NULL REFERENCES public.owners);
+		CREATE TABLE public.log (text text);
+		INSERT INTO public.owners (name) SELECT 'o' FROM generate_series(1, 10);
+		INSERT INTO public.tags SELECT 1 + i % 10, 't' || i FROM generate_series(1, 30) i;
+		INSERT INTO public.notes SELECT 1 + i % 10, 'same' FROM generate_series(1, 5000) i;
+		INSERT INTO public.turns SELECT i, 1 + i % 10 FROM generate_series(1, 30) i`)
+	plan, _, err := Propose(readAgain(t, conn), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := Assess(readAgain(t, conn), plan, nil)
+	expect(t, "obstacles", a.codes(), `
+		files large_object_column !
+		files unique
+		notes no_primary_key !
+		seen unique
+		seen unlogged !
+		tags no_primary_key
+		turns deferrable_primary_key !`)
+	for table, column := range map[string]string{"notes": "row_id", "turns": "id"} {
+		if err := plan.SetPrimaryKey(topology.TableName{Schema: "public", Name: table}, []string{column}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, conn, "ALTER TABLE public.files ALTER COLUMN content TYPE oid; ALTER TABLE public.seen SET LOGGED")
+	m.Conn, m.Plan = conn, plan
+	if _, err := m.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mended := readAgain(t, conn)
+	a = Assess(mended, plan, nil)
+	if err := Verify(t.Context(), conn, plan, a); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "obstacles of the mended database", a.codes(), "")
+	left, err := shard.Hindrances(t.Context(), conn, []string{"public.owners", "public.tags", "public.notes", "public.turns", "public.files", "public.seen", "public.log"})
+	if err != nil || len(left) != 1 || left[0].Table != "public.log" {
+		t.Errorf("what is left: %v, %v", left, err)
+	}
+	for table, want := range map[string]string{"tags": "tags_once (owner_id, tag)", "notes": "notes_pkey (row_id, owner_id)", "turns": "turns_pkey (id)"} {
+		if key := mended.named(table).primaryKey(); key == nil || fmt.Sprintf("%s (%s)", key.Name, strings.Join(key.Columns, ", ")) != want || key.Index != key.Name || key.Deferrable {
+			t.Errorf("the primary key of %s is %+v, wanted %s", table, key, want)
+		}
+	}
+	execute(t, conn, "INSERT INTO public.notes (owner_id, note) VALUES (1, 'same')") // as before: it is given a UUID
 }
 
 func readAgain(t *testing.T, conn *pgx.Conn) *Catalogue {

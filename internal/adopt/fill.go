@@ -56,24 +56,31 @@ END`, key, find, sqltext.QuoteLiteral(object), strings.Join(changed, " OR "))
 	}
 }
 
-// seeNoNull fails if a row has no key.
-func seeNoNull(t *Table, planned *TablePlan) string {
-	return fmt.Sprintf("DO $adopt$\nBEGIN\n%s\nEND\n$adopt$", refuseNull(t, planned, "it has to be given one, or to go"))
+// seeNoNull fails if a row has nothing in the column.
+func seeNoNull(t *Table, column string) string {
+	return fmt.Sprintf("DO $adopt$\nBEGIN\n%s\nEND\n$adopt$", refuseNull(t, column, "it has to be given one, or to go"))
 }
 
-func refuseNull(t *Table, planned *TablePlan, why string) string {
-	key := quote(planned.Key)
-	return fmt.Sprintf("\tIF EXISTS (SELECT FROM %s WHERE %s IS NULL) THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '23502', MESSAGE = %s, HINT = %s;\n\tEND IF;", t, key,
-		sqltext.QuoteLiteral(fmt.Sprintf("a row of %s has no %s: %s", t, planned.Key, why)), sqltext.QuoteLiteral(fmt.Sprintf("SELECT * FROM %s WHERE %s IS NULL", t, key)))
+func refuseNull(t *Table, column, why string) string {
+	return fmt.Sprintf("\tIF EXISTS (SELECT FROM %s WHERE %s IS NULL) THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '23502', MESSAGE = %s, HINT = %s;\n\tEND IF;", t, quote(column),
+		sqltext.QuoteLiteral(fmt.Sprintf("a row of %s has no %s: %s", t, column, why)), sqltext.QuoteLiteral(fmt.Sprintf("SELECT * FROM %s WHERE %s IS NULL", t, quote(column))))
 }
 
-// fillBlock fills in the key in batches by the primary key, each in a transaction of its own. Triggers do not fire for it where the role may
+// filling is how a column is filled in.
+type filling struct {
+	column string
+	// value is that of the row t, where it comes from another one with the FROM and the condition by which that is found.
+	value, from, condition string
+	// without says why a row may be left without.
+	without string
+}
+
+// block fills in the column in batches by the primary key, each in a transaction of its own. Triggers do not fire for it where the role may
 // say so: nothing has happened to the rows that anybody has to hear of.
-func fillBlock(t *Table, planned *TablePlan, parentKey string) string {
+func (f filling) block(t *Table) string {
 	w := walkOf(t)
 	update := func(bounds string) string {
-		return fmt.Sprintf("UPDATE %[1]s t SET %[2]s = p.%[3]s FROM %[4]s p WHERE t.%[2]s IS NULL AND %[5]s AND %[6]s",
-			t, quote(planned.Key), quote(parentKey), planned.KeyFrom.Table, planned.KeyFrom.joined("t", "p"), bounds)
+		return fmt.Sprintf("UPDATE %[1]s t SET %[2]s = %[3]s%[4]s WHERE t.%[2]s IS NULL AND %[5]s%[6]s", t, quote(f.column), f.value, f.from, f.condition, bounds)
 	}
 	return fmt.Sprintf(`DO $adopt$
 DECLARE
@@ -103,7 +110,7 @@ BEGIN
 	END LOOP;
 %s
 END
-$adopt$`, w.declare, w.first, w.next, update(w.between), update(w.from), w.advance, refuseNull(t, planned, "it refers to no row of "+planned.KeyFrom.Table))
+$adopt$`, w.declare, w.first, w.next, update(w.between), update(w.from), w.advance, refuseNull(t, f.column, f.without))
 }
 
 // walk is how a table is gone through in batches.

@@ -20,6 +20,8 @@ type LookOptions struct {
 	Options Options
 	// Drop are foreign keys to be given up, by table and name.
 	Drop map[topology.TableName][]string
+	// PrimaryKeys are the columns that tell rows of tables apart which have no primary key to move rows by.
+	PrimaryKeys map[topology.TableName][]string
 }
 
 // Proposal is all that there is to say about a database that is to be adopted.
@@ -58,6 +60,11 @@ func Look(ctx context.Context, conn *pgx.Conn, o LookOptions) (*Proposal, error)
 		}
 	} else if err := p.Plan.For(p.Catalogue); err != nil {
 		return nil, err
+	}
+	for table, columns := range o.PrimaryKeys {
+		if err := p.Plan.SetPrimaryKey(table, columns); err != nil {
+			return nil, err
+		}
 	}
 	p.Plan.handleConstraints(p.Catalogue)
 	for table, names := range o.Drop {

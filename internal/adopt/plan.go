@@ -43,6 +43,9 @@ type TablePlan struct {
 	// Key is the column that a sharded table is sharded by. It need not be there yet, if KeyFrom says where its values are.
 	Key     string  `json:"key,omitempty"`
 	KeyFrom *Source `json:"key_from,omitempty"`
+	// PrimaryKey are the columns that tell its rows apart, beside the key, if it has no primary key by which rows can be moved. One that is not there
+	// is added, and filled with UUIDs.
+	PrimaryKey []string `json:"primary_key,omitempty"`
 	// Unique says for constraints and unique indexes that do not contain the key what becomes of them: [WithKey] or [PerShard].
 	Unique map[string]Handling `json:"unique,omitempty"`
 	// ForeignKeys says for those that cannot stay as they are what becomes of them: [WithKey], [Drop] or [Undecided].
@@ -141,7 +144,7 @@ func (t *TablePlan) check() error {
 		return fmt.Errorf("kind %q is none of %s, %s and %s", t.Kind, topology.Sharded, topology.Reference, topology.Single)
 	case t.Kind == topology.Sharded && t.Key == "":
 		return errors.New("it is to be sharded, and has no key")
-	case t.Kind != topology.Sharded && (t.Key != "" || t.KeyFrom != nil):
+	case t.Kind != topology.Sharded && (t.Key != "" || t.KeyFrom != nil || len(t.PrimaryKey) > 0):
 		return fmt.Errorf("it has a key, and is to be %s", t.Kind)
 	case t.KeyFrom != nil && (len(t.KeyFrom.Columns) == 0 || len(t.KeyFrom.Columns) != len(t.KeyFrom.Referenced)):
 		return errors.New("key_from names columns that do not pair")
@@ -237,6 +240,19 @@ func (p *Plan) UniquePerShard() bool {
 		}
 	}
 	return false
+}
+
+// SetPrimaryKey decides which columns tell a table's rows apart.
+func (p *Plan) SetPrimaryKey(table topology.TableName, columns []string) error {
+	t := p.table(table)
+	switch {
+	case t == nil:
+		return fmt.Errorf("table %s is not in the plan", table)
+	case t.Kind != topology.Sharded:
+		return fmt.Errorf("table %s is to be %s: its rows stay where they are, whatever its primary key is", table, t.Kind)
+	}
+	t.PrimaryKey = columns
+	return nil
 }
 
 // DropForeignKey decides that a foreign key goes.

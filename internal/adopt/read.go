@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/shard"
 )
 
 // sessionSettings make the session independent of what was set for the role or the database. Names are looked up in the system's schema
@@ -46,7 +48,20 @@ func Read(ctx context.Context, conn *pgx.Conn) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the catalogue of database %s: %w", c.Database, err)
 	}
-	return c, nil
+	return c, c.readHindrances(ctx, conn)
+}
+
+// readHindrances asks what would keep rows of the tables from being moved.
+func (c *Catalogue) readHindrances(ctx context.Context, conn *pgx.Conn) error {
+	names, tables := make([]string, len(c.Tables)), map[string]*Table{}
+	for i, t := range c.Tables {
+		names[i], tables[t.String()] = t.String(), t
+	}
+	found, err := shard.Hindrances(ctx, conn, names)
+	for _, h := range found {
+		tables[h.Table].Hindrances = append(tables[h.Table].Hindrances, h)
+	}
+	return err
 }
 
 // serverOf is where a connection leads.

@@ -40,6 +40,7 @@ const (
 	validatesForeignKey
 	swapsForeignKey
 	swapsUnique
+	makesPrimaryKey
 	last
 )
 
@@ -98,27 +99,28 @@ func isReplacement(t *Table, f ForeignKey) bool {
 	return slices.ContainsFunc(t.ForeignKeys, func(other ForeignKey) bool { return f.Name == replacement(other.Name) })
 }
 
-// notNullCheck names the check that lets PostgreSQL know that no row lacks its key, without a long lock.
-func notNullCheck(t *Table, key string) string { return cutName(t.Name+"_"+key, "_cleave_not_null") }
+// notNullCheck names the check that lets PostgreSQL know that a column is never null, without a long lock.
+func notNullCheck(t *Table, column string) string {
+	return cutName(t.Name+"_"+column, "_cleave_not_null")
+}
 
-// notNullSteps let PostgreSQL know that the key is never null.
-func (a *assessor) notNullSteps(t *Table, planned *TablePlan) []Step {
-	check := notNullCheck(t, planned.Key)
+// notNullSteps let PostgreSQL know that a column is never null, after fill has seen to it.
+func notNullSteps(t *Table, column string, fill Step) []Step {
+	check := notNullCheck(t, column)
 	have := t.check(check)
 	var steps []Step
 	if have == nil {
-		fill := a.fillStep(t, planned)
-		fill.Brief = []string{fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s CHECK (%s IS NOT NULL) NOT VALID", t, quote(check), quote(planned.Key))}
+		fill.Brief = []string{fmt.Sprintf("ALTER TABLE %s ADD CONSTRAINT %s CHECK (%s IS NOT NULL) NOT VALID", t, quote(check), quote(column))}
 		steps = append(steps, fill)
 	}
 	if have == nil || !have.Valid {
-		validate := newStep(t, validatesNotNull, planned.Key, "see that every row has its "+planned.Key)
+		validate := newStep(t, validatesNotNull, column, "see that every row has its "+column)
 		validate.Online = []string{fmt.Sprintf("ALTER TABLE %s VALIDATE CONSTRAINT %s", t, quote(check))}
 		steps = append(steps, validate)
 	}
-	set := newStep(t, setsNotNull, planned.Key, fmt.Sprintf("make %s NOT NULL, which the check has proven", planned.Key))
+	set := newStep(t, setsNotNull, column, fmt.Sprintf("make %s NOT NULL, which the check has proven", column))
 	set.Brief = []string{
-		fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", t, quote(planned.Key)),
+		fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", t, quote(column)),
 		fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s", t, quote(check)),
 	}
 	return append(steps, set)
@@ -137,7 +139,7 @@ func (a *assessor) keySteps(t *Table, planned *TablePlan, parent *Table, parentP
 		trigger.Brief = triggerStatements(t, planned, parentPlan.Key)
 		steps = append(steps, trigger)
 	}
-	steps = append(steps, a.notNullSteps(t, planned)...)
+	steps = append(steps, notNullSteps(t, planned.Key, a.fillStep(t, planned))...)
 	for i := range steps {
 		steps[i].depth = a.depth(planned)
 	}
@@ -162,16 +164,25 @@ func (a *assessor) keyType(parent *Table, parentPlan *TablePlan) string {
 	return a.plan.KeyType
 }
 
+// seeStep sees that a column is filled in already.
+func seeStep(t *Table, column string) Step {
+	see := newStep(t, fills, column, fmt.Sprintf("see that no row is without %s, and let none come", column))
+	see.Online = []string{seeNoNull(t, column)}
+	return see
+}
+
 // fillStep fills in the key where it is missing, and ends only when no row is without.
 func (a *assessor) fillStep(t *Table, planned *TablePlan) Step {
-	if planned.KeyFrom == nil {
-		see := newStep(t, fills, planned.Key, fmt.Sprintf("see that no row is without %s, and let none come", planned.Key))
-		see.Online = []string{seeNoNull(t, planned)}
-		return see
-	}
-	parentKey := a.plan.table(mustName(planned.KeyFrom.Table)).Key
-	fill := newStep(t, fills, planned.Key, fmt.Sprintf("fill in %s in batches, about %d rows", planned.Key, t.Rows))
-	fill.Online = []string{fillBlock(t, planned, parentKey)}
+	source := planned.KeyFrom
+	parentKey := a.plan.table(mustName(source.Table)).Key
+	return filling{
+		column: planned.Key, value: "p." + quote(parentKey), from: fmt.Sprintf(" FROM %s p", source.Table), condition: source.joined("t", "p") + " AND ", without: "it refers to no row of " + source.Table,
+	}.step(t)
+}
+
+func (f filling) step(t *Table) Step {
+	fill := newStep(t, fills, f.column, fmt.Sprintf("fill in %s in batches, about %d rows", f.column, t.Rows))
+	fill.Online = []string{f.block(t)}
 	return fill
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -74,6 +75,12 @@ func (t *Table) addUnique(name, kind, column string) {
 	u := &t.Uniques[at]
 	u.Columns = append(u.Columns, column)
 	u.Definition = fmt.Sprintf("CREATE UNIQUE INDEX %s ON public.%s USING btree (%s)", name, t.Name, strings.Join(u.Columns, ", "))
+}
+
+// hinder notes what would keep rows of a table from being moved.
+func (c *Catalogue) hinder(name string, code shard.HindranceCode) {
+	t := c.named(name)
+	t.Hindrances = append(t.Hindrances, shard.Hindrance{Table: t.String(), Code: code, Message: "it is so", Hint: "change it"})
 }
 
 func (c *Catalogue) named(name string) *Table {
@@ -160,7 +167,11 @@ func (c *Catalogue) run(t *testing.T, p *Plan, step Step) {
 	object := step.ID[strings.LastIndexByte(step.ID, ' ')+1:]
 	switch step.phase {
 	case addsColumn:
-		table.Columns = append(table.Columns, Column{Name: object, Type: "bigint", TypeOID: bigintOID, NullFraction: -1})
+		column := Column{Name: object, Type: "bigint", TypeOID: bigintOID, NullFraction: -1}
+		if object != planned.Key {
+			column = Column{Name: object, Type: "uuid", TypeOID: uuidOID, NullFraction: -1, Default: uuidDefault}
+		}
+		table.Columns = append(table.Columns, column)
 	case addsTrigger:
 		table.Triggers = append(table.Triggers, fillTrigger)
 	case fills:
@@ -170,7 +181,7 @@ func (c *Catalogue) run(t *testing.T, p *Plan, step Step) {
 	case setsNotNull:
 		table.Column(object).NotNull, table.Checks = true, nil
 	case makesIndex:
-		c.runIndex(table, planned, object, step)
+		table.runIndex(object, step)
 	case addsForeignKey:
 		f := table.ForeignKeys[slices.IndexFunc(table.ForeignKeys, func(f ForeignKey) bool { return f.Name == object })]
 		f.Name, f.Valid = replacement(object), false
@@ -190,6 +201,8 @@ func (c *Catalogue) run(t *testing.T, p *Plan, step Step) {
 		}
 	case swapsUnique:
 		c.runSwap(t, table, object)
+	case makesPrimaryKey:
+		table.runPrimaryKey(t, object)
 	case last:
 		table.Functions = nil
 		for i := range table.Columns {
@@ -198,14 +211,25 @@ func (c *Catalogue) run(t *testing.T, p *Plan, step Step) {
 	}
 }
 
-func (c *Catalogue) runIndex(table *Table, planned *TablePlan, index string, step Step) {
+func (t *Table) runIndex(index string, step Step) {
 	definition := step.Online[len(step.Online)-1]
 	list := definition[strings.LastIndexByte(definition, '(')+1 : strings.LastIndexByte(definition, ')')]
 	columns := strings.Split(strings.ReplaceAll(list, `"`, ""), ", ")
-	if columns[len(columns)-1] != planned.Key {
-		columns = append(columns, planned.Key)
+	t.Uniques = append(t.Uniques, Unique{Name: index, Index: index, Columns: columns, Plain: true, Valid: true, Definition: definition})
+}
+
+// runPrimaryKey makes an index the primary key, if PostgreSQL would.
+func (t *Table) runPrimaryKey(test *testing.T, index string) {
+	test.Helper()
+	t.Uniques = slices.DeleteFunc(t.Uniques, func(u Unique) bool { return u.Kind == "p" })
+	at := slices.IndexFunc(t.Uniques, func(u Unique) bool { return u.Index == index })
+	if at < 0 {
+		test.Fatalf("there is no index %s", index)
 	}
-	table.Uniques = append(table.Uniques, Unique{Name: index, Index: index, Columns: columns, Plain: true, Valid: true, Definition: definition})
+	if may, _ := t.mayBeNull(t.Uniques[at].Columns); may {
+		test.Errorf("everybody would wait until PostgreSQL has seen that no row lacks one of %v", t.Uniques[at].Columns)
+	}
+	t.Uniques[at].Kind, t.Hindrances = "p", nil
 }
 
 func (c *Catalogue) runSwap(t *testing.T, table *Table, name string) {
