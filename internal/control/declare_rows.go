@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/sqltext"
@@ -145,7 +146,25 @@ func (d *declaration) checkDeclared(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return d.noteHindrances(ctx)
+}
+
+// noteHindrances warns of what would keep rows from being moved later. It is no reason to refuse: who never moves rows does not need it.
+func (d *declaration) noteHindrances(ctx context.Context) error {
+	if d.kind != topology.Sharded {
+		return nil
+	}
+	names := make([]string, len(d.tables))
+	for i, table := range d.tables {
+		names[i] = table.String()
+	}
+	hindrances, err := shard.Hindrances(ctx, d.home.tx, names)
+	for _, h := range hindrances {
+		d.findings = append(d.findings, api.Finding{
+			Severity: api.Warning, Code: string(h.Code), Message: fmt.Sprintf("rows of table %s, and of all that share its keyspace, cannot be moved to another shard: %s", h.Table, h.Message), Hint: h.Hint,
+		})
+	}
+	return err
 }
 
 // checkNoNullKey refuses rows that would belong nowhere, before anything is moved. Of a column that is never null there is nothing to look for, however many rows it has.

@@ -185,7 +185,7 @@ func TestCountedIDs(t *testing.T) {
 	servers := pgtest.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")
 	clusterOf(t, p, servers)
-	execute(t, servers[0], `CREATE TABLE a (k bigint, id bigserial); CREATE TABLE b (k bigint, id bigserial); INSERT INTO b VALUES (1, 9000000000000000000);
+	execute(t, servers[0], `CREATE TABLE a (k bigint, id bigserial); CREATE TABLE b (k bigint, id bigserial, PRIMARY KEY (k, id)); INSERT INTO b VALUES (1, 9000000000000000000);
 		CREATE TABLE c (k bigint, id bigserial)`)
 	wanted := sharding(t, "a", "k")
 	wanted.IDs = "lots"
@@ -198,7 +198,7 @@ func TestCountedIDs(t *testing.T) {
 	if err != nil || len(changed.Findings) != 1 || changed.Findings[0].Code != "ids_counted" || !strings.Contains(changed.Findings[0].Message, `column "id"`) {
 		t.Errorf("%+v, %v", changed.Findings, err)
 	}
-	execute(t, servers[0], `CREATE TABLE d (k bigserial, id bigserial);
+	execute(t, servers[0], `CREATE TABLE d (k bigserial, id bigserial, PRIMARY KEY (k, id));
 		CREATE FUNCTION numbers() RETURNS bigint LANGUAGE sql AS 'SELECT currval(''d_k_seq'') + currval(''d_id_seq'')'`)
 	changed, err = p.ShardTables(t.Context(), sharding(t, "d", "k"))
 	if err != nil || len(changed.Findings) != 2 || !strings.Contains(changed.Findings[0].Message, "every INSERT has to give it: function public.numbers() reads its sequence") {
