@@ -52,29 +52,49 @@ func TestAServerThatIsNotPrepared(t *testing.T) {
 	server := pgtest.StartWith(t, localpg.Config{Settings: map[string]string{"wal_level": "replica", "max_prepared_transactions": "0"}})[0]
 	conn := connect(t, server, nil)
 	execute(t, conn, "CREATE ROLE app LOGIN; CREATE TABLE public.a (id bigint); ALTER TABLE public.a OWNER TO app; SET password_encryption = 'md5'; CREATE ROLE old LOGIN PASSWORD 'old'")
-	_, findings, err := CheckServer(t.Context(), conn, "cleave")
+	report, findings, err := CheckServer(t.Context(), conn, "cleave")
 	if err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "problems", codesOf(findings, api.Problem), "max_prepared_transactions role wal_level")
-	expect(t, "warnings", codesOf(findings, api.Warning), "md5_passwords")
+	warnings := "md5_passwords"
+	if report.Major() < subscribersSince {
+		warnings += " subscriptions"
+	}
+	expect(t, "warnings", codesOf(findings, api.Warning), warnings)
 	for _, f := range findings {
 		switch {
 		case NeedsRestart(f) && !strings.HasPrefix(f.Hint, "ALTER SYSTEM SET "+f.Code):
 			t.Errorf("the hint for %s is %q", f.Code, f.Hint)
 		case f.Code == "role":
 			execute(t, conn, strings.ReplaceAll(f.Hint, "…", "secret"))
+		case f.Code == "subscriptions":
+			execute(t, conn, f.Hint)
 		}
 	}
 	if _, findings, err = CheckServer(t.Context(), conn, "cleave"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "problems when the role is there", codesOf(findings, api.Problem), "max_prepared_transactions wal_level")
+	expect(t, "warnings when the role is there", codesOf(findings, api.Warning), "md5_passwords")
 	execute(t, conn, "CREATE ROLE weak NOLOGIN")
 	if _, findings, err = CheckServer(t.Context(), conn, "weak"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, "problems of a role without rights", codesOf(findings, api.Problem), "max_prepared_transactions ownership privileges replication role session_replication_role wal_level")
+}
+
+// TestTheRoleThatMayMoveRows: whatever the version, what makes the role lets it make subscriptions too, or says what does.
+func TestTheRoleThatMayMoveRows(t *testing.T) {
+	for major, want := range map[int]string{15: "ALTER ROLE \"cleave\" SUPERUSER;", 16: "pg_create_subscription TO \"cleave\";", 18: "pg_create_subscription TO \"cleave\";"} {
+		var hints strings.Builder
+		for _, f := range (&rights{}).findings("cleave", "shop", major) {
+			hints.WriteString(f.Hint)
+		}
+		if !strings.Contains(hints.String(), want) || strings.Contains(hints.String(), "GRANT  TO") {
+			t.Errorf("on PostgreSQL %d it says %s", major, hints.String())
+		}
+	}
 }
 
 // TestTheCatalogue is read as it is.

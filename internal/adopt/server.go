@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -50,7 +51,7 @@ func CheckServer(ctx context.Context, conn *pgx.Conn, role string) (*shard.Repor
 	findings = slices.DeleteFunc(findings, func(f api.Finding) bool {
 		return f.Code == "other_tables" || !asRole && slices.Contains(roleCodes, f.Code)
 	})
-	return report, append(findings, rights.findings(role, conn.Config().Database)...), nil
+	return report, append(findings, rights.findings(role, conn.Config().Database, report.Major())...), nil
 }
 
 // inspectAs looks at the server as the role; asRole says whether it could.
@@ -109,17 +110,19 @@ func readRights(ctx context.Context, conn *pgx.Conn, role string) (*rights, erro
 	return r, nil
 }
 
-// findings say what the role lacks, with the statements that give it.
-func (r *rights) findings(role, database string) []api.Finding {
+// findings say what the role lacks, with the statements that give it to a server of this version.
+func (r *rights) findings(role, database string, major int) []api.Finding {
 	var found []api.Finding
 	add := func(severity api.Severity, code, message, hint string) {
 		found = append(found, api.Finding{Severity: severity, Code: code, Message: message, Hint: hint})
 	}
 	name := quote(role)
 	if !r.there {
-		add(api.Problem, "role", fmt.Sprintf("there is no role %s, which the cluster's processes log in as (or name another with --user)", role), fmt.Sprintf(
-			"CREATE ROLE %[1]s LOGIN REPLICATION PASSWORD '…'; GRANT CREATE ON DATABASE %[2]s TO %[1]s; GRANT SELECT ON pg_catalog.pg_authid TO %[1]s; GRANT pg_signal_backend, pg_read_all_stats TO %[1]s; GRANT SET ON PARAMETER session_replication_role TO %[1]s; GRANT %[3]s TO %[1]s;",
-			name, quote(database), quoteAll(r.foreign)))
+		add(api.Problem, "role", fmt.Sprintf("there is no role %s, which the cluster's processes log in as (or name another with --user)", role), r.making(name, quote(database), major))
+	}
+	if !r.there && major < subscribersSince {
+		add(api.Warning, "subscriptions", fmt.Sprintf("moves make subscriptions, which before PostgreSQL %d only superusers may: role %s has to be one by the time that there is a second shard", subscribersSince, role),
+			fmt.Sprintf("ALTER ROLE %s SUPERUSER;", name))
 	}
 	if r.there && !r.login {
 		add(api.Problem, "role", fmt.Sprintf("role %s may not log in", role), fmt.Sprintf("ALTER ROLE %s LOGIN;", name))
@@ -132,6 +135,26 @@ func (r *rights) findings(role, database string) []api.Finding {
 			"SET password_encryption = 'scram-sha-256'; then set each password anew: \\password "+r.outdated[0])
 	}
 	return found
+}
+
+// subscribersSince is the version of PostgreSQL from which on roles that are no superusers may be allowed to make subscriptions.
+const subscribersSince = 16
+
+// making are the statements that make the role.
+func (r *rights) making(name, database string, major int) string {
+	roles := "pg_signal_backend, pg_read_all_stats"
+	if major >= subscribersSince {
+		roles += ", pg_create_subscription"
+	}
+	grants := []string{"CREATE ON DATABASE " + database, "SELECT ON pg_catalog.pg_authid", roles, "SET ON PARAMETER session_replication_role"}
+	if len(r.foreign) > 0 {
+		grants = append(grants, quoteAll(r.foreign))
+	}
+	statements := []string{"CREATE ROLE " + name + " LOGIN REPLICATION PASSWORD '…';"}
+	for _, grant := range grants {
+		statements = append(statements, "GRANT "+grant+" TO "+name+";")
+	}
+	return strings.Join(statements, " ")
 }
 
 // lacking is what a role that is no superuser has to be given.
