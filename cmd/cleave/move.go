@@ -205,6 +205,7 @@ func parseMovePoint(text string) ([]string, error) {
 }
 
 func printStarted(w io.Writer, list api.MoveList, dryRun bool) error {
+	printWarnings(w, list.Warnings)
 	for _, m := range list.Moves {
 		what := describeWhat(m)
 		if dryRun {

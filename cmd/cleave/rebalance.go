@@ -99,13 +99,22 @@ func parseRebalanceRules(texts []string) ([]api.RebalanceRule, error) {
 }
 
 func printPlan(w io.Writer, p api.RebalancePlan) error {
-	for _, warning := range p.Warnings {
-		fmt.Fprintln(w, "warning:", warning)
-	}
+	printWarnings(w, p.Warnings)
 	if len(p.Moves) == 0 {
 		fmt.Fprintf(w, "The shards are even enough: the fullest has %.2f of its share. There is nothing to move.\n", p.SkewBefore)
 		return nil
 	}
+	return printPlannedMoves(w, p)
+}
+
+func printWarnings(w io.Writer, warnings []string) {
+	for _, warning := range warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+}
+
+// printPlannedMoves prints the moves of a plan that has some.
+func printPlannedMoves(w io.Writer, p api.RebalancePlan) error {
 	rows := make([][]any, len(p.Moves))
 	for i, m := range p.Moves {
 		rows[i] = []any{m.Keyspace, m.From, m.To, len(m.Ranges), len(m.Keys), strings.Join(m.Tables, ", "), bytesOf(m.Bytes), perSecond(m.Load), m.Reason}
@@ -164,9 +173,11 @@ func newShardDrain(c *connection) *cobra.Command {
 		Use:   "drain NAME",
 		Short: "Move all that a shard has to the others",
 		Long: `Let a shard get nothing new, and move all that it has to the other shards, each as much as it has room for
-by its weight. Reads and writes go on. When it is empty, 'cleave shard remove' removes it.
+by its weight, and the tables that it alone has. Reads and writes go on. When it is empty, 'cleave shard
+remove' removes it.
 
-Tables that live on one shard alone are not moved: 'cleave table list' shows them.`,
+The home shard cannot be emptied: tables that nobody has declared stay there, unless they are moved by name
+('cleave move start --table'), and so does the catalogue by which routers plan. What stays is said.`,
 		Example: "  cleave shard drain eu-1 --wait\n  cleave shard drain eu-1 --dry-run",
 		Args:    needsName("shard", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -182,8 +193,14 @@ Tables that live on one shard alone are not moved: 'cleave table list' shows the
 			if err != nil {
 				return err
 			}
-			if dryRun || len(plan.Moves) == 0 {
-				return printPlan(cmd.OutOrStdout(), plan)
+			w := cmd.OutOrStdout()
+			printWarnings(w, plan.Warnings)
+			if len(plan.Moves) == 0 {
+				_, err := fmt.Fprintf(w, "There is nothing to move away from shard %s.\n", args[0])
+				return err
+			}
+			if dryRun {
+				return printPlannedMoves(w, plan)
 			}
 			list, err := ask(cmd, c, "starting the moves", func(ctx context.Context, client *api.Client) (api.MoveList, error) {
 				return client.ApplyRebalance(ctx, plan.ID)
@@ -191,7 +208,7 @@ Tables that live on one shard alone are not moved: 'cleave table list' shows the
 			if err != nil {
 				return err
 			}
-			if err := printStarted(cmd.OutOrStdout(), list, false); err != nil || !wait {
+			if err := printStarted(w, list, false); err != nil || !wait {
 				return err
 			}
 			return watchMoves(cmd, c, list.Moves)

@@ -315,7 +315,8 @@ func newShardRemove(c *connection) *cobra.Command {
 		Use:   "remove NAME",
 		Short: "Remove a shard that owns nothing",
 		Long: `Take a shard out of the map and drop the schema 'cleave' in its database. Refused while it has
-ranges, pinned keys, single tables or copies, so no row can be lost by it.`,
+ranges, pinned keys, single tables or copies, so no row can be lost by it: 'cleave shard drain' moves them
+away. The home shard, which is the first one, goes last.`,
 		Example: "  cleave shard remove eu-1",
 		Args:    needsName("shard", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -406,8 +407,8 @@ func newShardSetState(c *connection) *cobra.Command {
 		Long: `Set a shard's state:
   active       it serves, and new ranges may be assigned to it
   draining     it serves, and gets nothing new
-  read-only    it answers reads and refuses writes, once the router is there
-  maintenance  it is not to be used for now, once the router is there`,
+  read-only    it answers reads and refuses writes
+  maintenance  it is not used: routers refuse statements for it`,
 		Example:   "  cleave shard set-state eu-1 draining",
 		Args:      needsName("shard", "NAME", "STATE"),
 		ValidArgs: words,

@@ -119,6 +119,8 @@ type MoveStep struct {
 // MoveList is some moves.
 type MoveList struct {
 	Moves []Move `json:"moves"`
+	// Warnings are what somebody who asked for moves should know.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // WishMove says what is to become of a move: pause, resume, cancel, switch, roll back or finish.

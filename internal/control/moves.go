@@ -45,6 +45,16 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	if err != nil {
 		return api.MoveList{}, err
 	}
+	var list api.MoveList
+	if isAllOf(request) {
+		stays, err := c.staysHome(ctx, m, request.From)
+		if err != nil {
+			return api.MoveList{}, err
+		}
+		if stays != "" {
+			list.Warnings = append(list.Warnings, stays)
+		}
+	}
 	for _, move := range moves {
 		if err := move.Check(m); err != nil && !reshard.OnlyMap(err) {
 			return api.MoveList{}, invalidMove(move, err)
@@ -58,7 +68,6 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 			return api.MoveList{}, err
 		}
 	}
-	var list api.MoveList
 	for _, move := range moves {
 		move.Phase = reshard.Asked
 		if !request.DryRun {
@@ -70,6 +79,11 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	}
 	c.mover.Poke()
 	return list, nil
+}
+
+// isAllOf says whether all is to be moved that a shard has.
+func isAllOf(request api.StartMove) bool {
+	return request.From != "" && request.Keyspace == "" && len(request.Tables)+len(request.Ranges)+len(request.Keys) == 0
 }
 
 func invalidMove(move *reshard.Move, err error) error {
@@ -128,7 +142,11 @@ func movesFor(m *topology.Map, request api.StartMove) ([]*reshard.Move, error) {
 		if request.Keyspace != "" && m.Keyspace(request.Keyspace) == nil {
 			return nil, &topology.NotFoundError{Kind: "keyspace", Name: request.Keyspace}
 		}
-		return nil, &InvalidError{Message: "there is nothing to move to shard " + request.To}
+		nothing := &InvalidError{Message: "there is nothing to move to shard " + request.To}
+		if request.From == m.Home().Name() {
+			nothing.Hint = "The home shard has the tables that nobody has declared: --table NAME moves one."
+		}
+		return nil, nothing
 	}
 	return moves, nil
 }

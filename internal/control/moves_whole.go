@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/reshard"
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -137,6 +139,38 @@ func refuseTenants(m *topology.Map, name topology.TableName) error {
 		Message: fmt.Sprintf("schema %s is a tenant of keyspace %s, on shard %s: its tables move with it alone", name.Schema, keyspace.Name(), place.Shard.Name()),
 		Hint:    fmt.Sprintf("Move the schema: cleave move start --keyspace %s --key %s --to SHARD.", keyspace.Name(), name.Schema),
 	}
+}
+
+// mostNamed is how many tables are named where there may be many.
+const mostNamed = 20
+
+// staysHome says what stays on a shard whatever is moved away from it, if it is the home shard; empty of any other.
+func (c *Cluster) staysHome(ctx context.Context, m *topology.Map, name string) (string, error) {
+	if s := m.Shard(name); s == nil || s != m.Home() {
+		return "", nil
+	}
+	var undeclared []string
+	err := c.connected(ctx, m.Home().Spec(), func(ctx context.Context, s session) error {
+		tables, err := shard.Tables(ctx, s)
+		for _, t := range tables {
+			if _, placed := m.LocateSchema(t.Schema); placed == nil && m.Table(t.Schema, t.Name) == nil {
+				undeclared = append(undeclared, t.String())
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("shard %s is the home shard: it keeps the catalogue by which routers plan all statements, and cannot be removed while there are others", name)
+	if n := len(undeclared); n > 0 {
+		text += fmt.Sprintf("; tables that nobody has declared stay there, %d in all: %s", n, strings.Join(undeclared[:min(n, mostNamed)], ", "))
+		if n > mostNamed {
+			text += ", …"
+		}
+		text += ". They are moved by name: cleave move start --to SHARD --table " + undeclared[0]
+	}
+	return text, nil
 }
 
 // drainWhole adds the tables that a shard alone has to a plan that empties it. They go together, because they may refer to each other, to the shard that has least for its weight.

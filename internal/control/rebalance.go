@@ -56,6 +56,13 @@ func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) 
 		if err := c.drainWhole(ctx, m, request.Drain, &described); err != nil {
 			return api.RebalancePlan{}, err
 		}
+		stays, err := c.staysHome(ctx, m, request.Drain)
+		if err != nil {
+			return api.RebalancePlan{}, err
+		}
+		if stays != "" {
+			described.Warnings = append(described.Warnings, stays)
+		}
 	}
 	return described, c.keepPlan(ctx, described)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
@@ -79,7 +80,8 @@ func invalidUnlessTyped(err error) error {
 	var inUse *topology.InUseError
 	var newer *topology.NewerSchemaError
 	var unchanged *unchangedError
-	if err == nil || errors.As(err, &unchanged) || errors.As(err, &missing) || errors.As(err, &exists) || errors.As(err, &inUse) || errors.As(err, &newer) || errors.Is(err, topology.ErrNoActiveShard) {
+	var forClient *pgerr.Error
+	if err == nil || errors.As(err, &forClient) || errors.As(err, &unchanged) || errors.As(err, &missing) || errors.As(err, &exists) || errors.As(err, &inUse) || errors.As(err, &newer) || errors.Is(err, topology.ErrNoActiveShard) {
 		return err
 	}
 	return &InvalidError{Message: err.Error()}
@@ -207,7 +209,9 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 		if s := m.Shard(name); s != nil {
 			removed, wasHome = s.Spec(), s == m.Home()
 			if s == m.Home() && m.ShardCount() > 1 {
-				return nil, &topology.InUseError{Kind: "shard", Name: name, By: "it is the home shard, which has the tables that nobody declared; remove the others first"}
+				return nil, pgerr.New(pgerr.ObjectInUse, "shard %q cannot be removed: it is the home shard", name).
+					WithDetail("It has the tables that nobody has declared, and the catalogue by which routers plan all statements.").
+					WithHint("The others are removed first. To be rid of its server, let a standby of it take over at the same address.")
 			}
 		}
 		return []topology.Change{topology.RemoveShard(name)}, nil

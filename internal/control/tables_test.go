@@ -659,15 +659,56 @@ func TestTheLeaderMendsGuards(t *testing.T) {
 func TestTheHomeShardStays(t *testing.T) {
 	t.Parallel()
 	p, _ := clusterWith(t, 2)
-	var inUse *topology.InUseError
-	if _, err := p.RemoveShard(t.Context(), "s1"); !errors.As(err, &inUse) || !strings.Contains(err.Error(), "home shard") {
-		t.Errorf("the home shard was removed: %v", err)
+	_, err := p.RemoveShard(t.Context(), "s1")
+	if refused := refusal(t, pgerr.ObjectInUse, err, "removing the home shard"); !strings.Contains(refused.Message, "home shard") || refused.Hint == "" {
+		t.Errorf("it says %+v", refused)
 	}
 	for _, name := range []string{"s2", "s1"} {
 		if _, err := p.RemoveShard(t.Context(), name); err != nil {
 			t.Error(err)
 		}
 	}
-	_, err := p.ShardTables(t.Context(), sharding(t, "a", "id"))
+	_, err = p.ShardTables(t.Context(), sharding(t, "a", "id"))
 	refusal(t, pgerr.ObjectNotInPrerequisite, err, "without shards")
+}
+
+// TestWhatStaysOnTheHomeShard is said, by name, to whoever empties it: tables that nobody has declared are in no map. Moved by name they are in it.
+func TestWhatStaysOnTheHomeShard(t *testing.T) {
+	t.Parallel()
+	p, servers := clusterWith(t, 2)
+	execute(t, servers[0], `CREATE TABLE a (id bigint PRIMARY KEY); CREATE TABLE jobs (id bigint PRIMARY KEY); CREATE TABLE "odd ones" (id bigint PRIMARY KEY); CREATE TABLE moved (id bigint PRIMARY KEY)`)
+	shardTable(t, p, sharding(t, "a", "id"))
+	if _, err := p.config.Store.Update(t.Context(), func(m *topology.Map) (*topology.Map, error) {
+		return withSingle(m, []topology.TableName{named(t, "moved")})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	said := func(what string, warnings []string, err error) {
+		t.Helper()
+		if err != nil || len(warnings) != 1 {
+			t.Errorf("%s: %q, %v", what, warnings, err)
+			return
+		}
+		for _, want := range []string{"s1 is the home shard", "2 in all", `public."odd ones"`, "public.jobs", "--table"} {
+			if !strings.Contains(warnings[0], want) {
+				t.Errorf("%s: %q is missing in %s", what, want, warnings[0])
+			}
+		}
+		if strings.Contains(warnings[0], "public.moved") || strings.Contains(warnings[0], "public.a,") {
+			t.Errorf("%s: tables that move are said to stay: %s", what, warnings[0])
+		}
+	}
+	plan, err := p.PlanRebalance(t.Context(), api.PlanRebalance{Drain: "s1"})
+	said("a drain", plan.Warnings, err)
+	if !slices.ContainsFunc(plan.Moves, func(m api.RebalanceMove) bool { return slices.Equal(m.Tables, []string{"public.moved"}) }) {
+		t.Errorf("the plan has %+v", plan.Moves)
+	}
+	list, err := p.StartMoves(t.Context(), api.StartMove{From: "s1", To: "s2", DryRun: true})
+	said("a move of all", list.Warnings, err)
+	if plan, err = p.PlanRebalance(t.Context(), api.PlanRebalance{Drain: "s2"}); err != nil || len(plan.Warnings) > 0 {
+		t.Errorf("of another shard it says %q: %v", plan.Warnings, err)
+	}
+	if list, err = p.StartMoves(t.Context(), api.StartMove{From: "s1", To: "s2", Keyspace: "default_bigint", DryRun: true}); err != nil || len(list.Warnings) > 0 {
+		t.Errorf("of a keyspace alone it says %q: %v", list.Warnings, err)
+	}
 }

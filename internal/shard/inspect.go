@@ -173,7 +173,8 @@ func inspectCollations(ctx context.Context, conn *pgx.Conn, r *Report) error {
 	return err
 }
 
-func inspectTables(ctx context.Context, conn *pgx.Conn, r *Report) error {
+// Tables are the user's tables that a server has, foreign ones too, without those of extensions and without partitions.
+func Tables(ctx context.Context, on querier) ([]topology.TableName, error) {
 	const query = `
 		SELECT n.nspname, c.relname
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -181,11 +182,15 @@ func inspectTables(ctx context.Context, conn *pgx.Conn, r *Report) error {
 		  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'cleave')
 		  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
 		ORDER BY 1, 2`
-	rows, err := conn.Query(ctx, query)
+	rows, err := on.Query(ctx, query)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if r.Tables, err = pgx.CollectRows(rows, pgx.RowToStructByPos[topology.TableName]); err != nil {
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[topology.TableName])
+}
+
+func inspectTables(ctx context.Context, conn *pgx.Conn, r *Report) (err error) {
+	if r.Tables, err = Tables(ctx, conn); err != nil {
 		return err
 	}
 	standing, err := standingGuards(ctx, conn)

@@ -47,6 +47,11 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 		return "", err
 	}
 	list, err := s.config.Cluster.StartMoves(ctx, request)
+	for _, warning := range list.Warnings {
+		if call.Notice != nil {
+			call.Notice(warning)
+		}
+	}
 	return idsOf(list), err
 }
 
