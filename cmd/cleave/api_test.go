@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -23,6 +25,44 @@ func TestNamesAreThoseOfTheMap(t *testing.T) {
 		_, byMap := m.Next(topology.AddShard(topology.ShardSpec{Name: name, Primary: topology.InstanceSpec{Address: "a.test:5432"}}))
 		if byCommand := checkName("shard", name); (byMap == nil) != (byCommand == nil) {
 			t.Errorf("%q: the map says %v, the command %v", name, byMap, byCommand)
+		}
+	}
+}
+
+// TestWhoWatchesAMove goes on when there is no answer for a moment, but not if there never was one.
+func TestWhoWatchesAMove(t *testing.T) {
+	for name, one := range map[string]struct {
+		answers []string
+		want    string
+	}{
+		"a moment without etcd":        {[]string{"copying", "", "switching", "", "", "done"}, ""},
+		"no answer from the beginning": {[]string{"", "done"}, "no answer from etcd"},
+		"a move that is not there":     {[]string{"copying", "missing"}, "does not exist"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			phase := one.answers[0]
+			one.answers = one.answers[1:]
+			switch phase {
+			case "":
+				w.WriteHeader(http.StatusServiceUnavailable)
+				fmt.Fprint(w, `{"error": {"code": "unavailable", "message": "no answer from etcd"}}`)
+			case "missing":
+				w.WriteHeader(http.StatusNotFound)
+				fmt.Fprint(w, `{"error": {"code": "not_found", "message": "move \"m\" does not exist"}}`)
+			default:
+				fmt.Fprintf(w, `{"id": "m", "phase": %q}`, phase)
+			}
+		}))
+		cmd := newMove()
+		cmd.SetArgs([]string{"watch", "m", "--api", server.URL})
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		err := cmd.ExecuteContext(t.Context())
+		server.Close()
+		if (err == nil) != (one.want == "") || err != nil && !strings.Contains(err.Error(), one.want) {
+			t.Errorf("%s: %v, wanted %q", name, err, one.want)
 		}
 	}
 }

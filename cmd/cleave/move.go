@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -414,8 +416,11 @@ func newMoveWatch(c *connection) *cobra.Command {
 	}
 }
 
-// watchEvery is how often somebody who watches sees something new.
-const watchEvery = 500 * time.Millisecond
+// watchEvery is how often somebody who watches sees something new, and watchPatience how long there may be no answer: a process is started anew, or another one leads.
+const (
+	watchEvery    = 500 * time.Millisecond
+	watchPatience = 30 * time.Second
+)
 
 // watchMoves shows moves, one after the other, until each has ended, has stopped, or waits for somebody.
 func watchMoves(cmd *cobra.Command, c *connection, moves []api.Move) error {
@@ -435,10 +440,19 @@ func watchMove(cmd *cobra.Command, client *api.Client, id string) error {
 	shown := newProgress(cmd)
 	defer shown.done()
 	last := ""
-	for {
+	for heard := (time.Time{}); ; {
 		m, err := client.Move(cmd.Context(), id)
-		if err != nil {
+		switch {
+		case err == nil:
+			heard = time.Now()
+		case !mayPass(err) || time.Since(heard) > watchPatience:
 			return callFailed(err)
+		default:
+			shown.step("no answer: %s", firstLine(err.Error()))
+			if err := untilNextLook(cmd.Context()); err != nil {
+				return err
+			}
+			continue
 		}
 		if m.Phase != last {
 			shown.done()
@@ -455,12 +469,26 @@ func watchMove(cmd *cobra.Command, client *api.Client, id string) error {
 		case m.Paused:
 			return fmt.Errorf("move %s is paused: 'cleave move resume %s' lets it go on", m.ID, m.ID)
 		}
-		select {
-		case <-time.After(watchEvery):
-		case <-cmd.Context().Done():
-			return cmd.Context().Err()
+		if err := untilNextLook(cmd.Context()); err != nil {
+			return err
 		}
 	}
+}
+
+func untilNextLook(ctx context.Context) error {
+	select {
+	case <-time.After(watchEvery):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// mayPass says whether a call that failed may well succeed in a moment.
+func mayPass(err error) bool {
+	var network net.Error
+	var refused *api.RequestError
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.As(err, &refused) && (refused.Answer.Code == api.CodeUnavailable || refused.Answer.Code == api.CodeTimeout)
 }
 
 // watchLine is one line about a move.
