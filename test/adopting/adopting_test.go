@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/test/cluster"
 )
@@ -69,14 +69,20 @@ func (p program) run(t *testing.T, args ...string) (said string, code int) {
 	return string(output), command.ProcessState.ExitCode()
 }
 
+// must runs a command that ends with this exit code, and returns what it said.
+func (p program) must(t *testing.T, wantCode int, args ...string) string {
+	t.Helper()
+	said, code := p.run(t, args...)
+	if code != wantCode {
+		t.Fatalf("cleave %s ended with %d:\n%s", strings.Join(args, " "), code, said)
+	}
+	return said
+}
+
 // adopt runs 'cleave adopt', which must go well, or be refused.
 func (p program) adopt(t *testing.T, wantCode int, args ...string) string {
 	t.Helper()
-	said, code := p.run(t, append([]string{"adopt", "--dsn", p.dsn, "--user", "postgres"}, args...)...)
-	if code != wantCode {
-		t.Fatalf("cleave adopt %s ended with %d:\n%s", strings.Join(args, " "), code, said)
-	}
-	return said
+	return p.must(t, wantCode, append([]string{"adopt", "--dsn", p.dsn, "--user", "postgres"}, args...)...)
 }
 
 func says(t *testing.T, said string, wants ...string) {
@@ -88,8 +94,10 @@ func says(t *testing.T, said string, wants ...string) {
 	}
 }
 
-// writer writes as an application does that knows nothing of shards.
+// writer writes as an application does that knows nothing of shards, or that has learnt to give the key.
 type writer struct {
+	keyed   bool
+	think   time.Duration // between two rounds
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	rounds  atomic.Int64
@@ -101,8 +109,19 @@ type writer struct {
 // write begins to write at an address, with so many connections.
 func write(t *testing.T, dsn, mark string, connections int) *writer {
 	t.Helper()
+	return begin(t, &writer{}, dsn, mark, connections)
+}
+
+// writeKeyed is write for an application that gives the key.
+func writeKeyed(t *testing.T, dsn, mark string, connections int) *writer {
+	t.Helper()
+	return begin(t, &writer{keyed: true, think: 50 * time.Millisecond}, dsn, mark, connections) // or few processors would do nothing else than that
+}
+
+func begin(t *testing.T, w *writer, dsn, mark string, connections int) *writer {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	w := &writer{stop: stop, written: map[int64]string{}}
+	w.stop, w.written = stop, map[int64]string{}
 	for i := range connections {
 		config, err := pgx.ParseConfig(dsn)
 		if err != nil {
@@ -123,6 +142,7 @@ func write(t *testing.T, dsn, mark string, connections int) *writer {
 					return
 				}
 				w.rounds.Add(1)
+				time.Sleep(w.think)
 			}
 		})
 	}
@@ -141,17 +161,25 @@ func (w *writer) round(conn *pgx.Conn, user int64, body string) error {
 	if err := conn.QueryRow(ctx, "INSERT INTO posts (account_id, user_id, title) VALUES ($1, $2, $3) RETURNING id", account, user, body).Scan(&post); err != nil {
 		return err
 	}
-	if err := conn.QueryRow(ctx, "INSERT INTO comments (post_id, user_id, body) VALUES ($1, $2, $3) RETURNING id", post, user, body).Scan(&comment); err != nil {
+	insertComment, arguments := "INSERT INTO comments (post_id, user_id, body) VALUES ($1, $2, $3) RETURNING id", []any{post, user, body}
+	insertLike, like := "INSERT INTO likes VALUES ($1, 0)", []any{nil}
+	if w.keyed {
+		insertComment, arguments = "INSERT INTO comments (account_id, post_id, user_id, body) VALUES ($4, $1, $2, $3) RETURNING id", append(arguments, account)
+		insertLike, like = "INSERT INTO likes (account_id, comment_id, place) VALUES ($2, $1, 0)", append(like, account)
+	}
+	if err := conn.QueryRow(ctx, insertComment, arguments...).Scan(&comment); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	w.written[comment] = body
 	w.mu.Unlock()
+	like[0] = comment
 	for _, change := range []struct {
 		sql       string
 		arguments []any
 	}{
-		{"INSERT INTO likes VALUES ($1, 0)", []any{comment}},
+		{insertLike, like},
+		{"UPDATE notes SET text = text || '!' WHERE comment_id = $1", []any{user}},
 		{"UPDATE posts SET title = title || '!' WHERE id = $1", []any{post}},
 		{"UPDATE comments SET parent_id = NULL WHERE id = $1", []any{18000 + user}},
 		{"DELETE FROM likes WHERE comment_id = $1 AND place = 1", []any{user}},
@@ -159,6 +187,21 @@ func (w *writer) round(conn *pgx.Conn, user int64, body string) error {
 		if _, err := conn.Exec(ctx, change.sql, change.arguments...); err != nil {
 			return fmt.Errorf("%s: %w", change.sql, err)
 		}
+	}
+	return countFixed(ctx, conn)
+}
+
+// countFixed counts rows that nobody adds or deletes: as many are seen at every moment, wherever they are just then.
+func countFixed(ctx context.Context, conn *pgx.Conn) error {
+	var users, notes, ids int64
+	if err := conn.QueryRow(ctx, "SELECT count(*), sum(id) FROM users").Scan(&users, &ids); err != nil {
+		return fmt.Errorf("count users: %w", err)
+	}
+	if err := conn.QueryRow(ctx, "SELECT count(*) FROM notes").Scan(&notes); err != nil {
+		return fmt.Errorf("count notes: %w", err)
+	}
+	if users != 200 || ids != 200*201/2 || notes != 5000 {
+		return fmt.Errorf("there are %d users, whose ids are %d in sum, and %d notes", users, ids, notes)
 	}
 	return nil
 }
@@ -274,15 +317,16 @@ func found(t *testing.T, schema string) (*cluster.Router, program) {
 	return router, program{path: path, api: router.API.BaseURL, dsn: dsnOf(server.Addr())}
 }
 
-// TestADatabaseIsAdoptedWhileItIsWrittenTo from the first look to the second shard.
+// TestADatabaseIsAdoptedWhileItIsWrittenTo from the first look to four shards, and back to three.
 func TestADatabaseIsAdoptedWhileItIsWrittenTo(t *testing.T) {
 	router, p := found(t, blog)
 	direct := write(t, p.dsn, "direct", 3)
 	plan := filepath.Join(t.TempDir(), "plan.json")
 
 	said := p.adopt(t, 0, "--plan", plan)
-	says(t, said, "by the key of public.accounts (bigint)", "public.notes", "Next: --mend runs")
-	says(t, p.adopt(t, 1, "--plan", plan, "--apply"), "something stands in the way of the tables, and nothing was changed", "public.comments: it has no column account_id")
+	says(t, said, "by the key of public.accounts (bigint)", "! its rows could not be moved to another shard: it has no primary key", "Next: --mend runs")
+	says(t, p.adopt(t, 1, "--plan", plan, "--apply"), "something stands in the way of the tables, and nothing was changed", "public.comments: it has no column account_id", "public.notes: its rows could not be moved")
+	says(t, p.adopt(t, 0, "--plan", plan, "--primary-key", "notes.row_id"), "0 that you have to decide", "add the column row_id, which tells rows apart")
 	says(t, p.adopt(t, 0, "--sql", "--plan", plan), `CREATE UNIQUE INDEX CONCURRENTLY "posts_pkey_cleave"`, "DO $adopt$")
 	interruptMending(t, p, plan)
 	direct.goOn(t, 20)
@@ -312,7 +356,9 @@ func TestADatabaseIsAdoptedWhileItIsWrittenTo(t *testing.T) {
 	}
 	expectWritten(t, through, direct, routed)
 	refuses(t, shard, "CL002", "INSERT INTO posts (account_id, user_id, title) VALUES (1, 50, 'past the router')")
-	addSecond(t, router, through)
+	servers := pgtest.StartN(t, 3)
+	routed.written[addSecond(t, p, servers[0], through)] = "third"
+	toFour(t, p, router, servers, []*writer{direct, routed})
 }
 
 // interruptMending lets mending begin, and interrupts it, twice: each time it says that it can go on.
@@ -342,20 +388,14 @@ func refuses(t *testing.T, conn *pgx.Conn, code, statement string) {
 	}
 }
 
-// addSecond adds a shard, after which who inserts has to say whose a row is.
-func addSecond(t *testing.T, router *cluster.Router, through *pgx.Conn) {
+// addSecond adds a shard, after which who inserts has to say whose a row is. It returns the comment that it has made.
+func addSecond(t *testing.T, p program, second *localpg.Server, through *pgx.Conn) (comment int64) {
 	t.Helper()
 	before := sums(t, through)
-	second := pgtest.Start(t)
-	request := api.AddShard{}
-	request.Name, request.Primary.Address = "shard2", second.Addr()
-	if _, err := router.API.AddShard(t.Context(), request); err != nil {
-		t.Fatal(err)
-	}
+	says(t, p.must(t, 0, "shard", "add", "shard2", "--address", second.Addr()), "It owns nothing yet")
 	if after := sums(t, through); after != before {
 		t.Errorf("with two shards there is\n%s\ninstead of\n%s", after, before)
 	}
-	var comment int64
 	if err := through.QueryRow(t.Context(), "INSERT INTO comments (account_id, post_id, body) SELECT account_id, id, 'third' FROM posts WHERE id = 7 RETURNING id").Scan(&comment); err != nil {
 		t.Fatal(err)
 	}
@@ -365,6 +405,7 @@ func addSecond(t *testing.T, router *cluster.Router, through *pgx.Conn) {
 		mustExec(t, through, "DROP TRIGGER fill_shard_key ON "+table)
 	}
 	mustExec(t, through, "INSERT INTO likes (account_id, comment_id, place) SELECT account_id, id, 9 FROM comments WHERE id = 7")
+	return comment
 }
 
 func mustExec(t *testing.T, conn *pgx.Conn, statement string) {

@@ -23,17 +23,22 @@ const leftoversQuery = `
 func Leftovers(ctx context.Context, c *faults.Cluster) ([]string, error) {
 	var left []string
 	err := c.EachShard(ctx, func(i int, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, leftoversQuery)
-		if err != nil {
-			return err
-		}
-		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		found, err := LeftOn(ctx, conn)
 		for _, one := range found {
 			left = append(left, fmt.Sprintf("shard %d: %s", i+1, one))
 		}
 		return err
 	})
 	return left, err
+}
+
+// LeftOn is what is left on one server.
+func LeftOn(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+	rows, err := conn.Query(ctx, leftoversQuery)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // Strays counts rows by what the shards have, past the routers: each row must be on one shard alone.
