@@ -86,7 +86,7 @@ func (a *assessor) primaryKeySteps(t *Table, planned *TablePlan) []Step {
 	}
 	index, made := a.primaryIndex(t, planned)
 	steps = append(steps, made...)
-	primary := newStep(t, makesPrimaryKey, index, "let that index be the primary key")
+	primary := newStep(t, makesPrimaryKey, index, fmt.Sprintf("let the index %s be the primary key", index))
 	name, drop := index, ""
 	if index == ownPrimaryIndex(t) {
 		name = primaryKeyName(t)
