@@ -61,13 +61,18 @@ func (s *session) several(st *plan.Statement, src source) (int, *pgerr.Error) {
 		return s.anywhere(nothing), nil
 	case len(s.wanted) == 1:
 		return s.wanted[0], nil
-	case st.Composition != nil && (route.Parts == plan.Whole || s.skipsRows(st, src)):
+	case mayCompose(st) && (route.Parts == plan.Whole || s.skipsRows(st, src)):
 		s.counts.on = false // its keys have been
 		return s.placeComposed(st, src)
 	case route.Parts == plan.Whole:
 		return noShard, s.placing.explained(undivided(route))
 	}
 	return severalShards, nil
+}
+
+// mayCompose says whether a statement is run in steps if its keys turn out to be on several shards. What it gives is asked of its text then, in which there must be no other.
+func mayCompose(st *plan.Statement) bool {
+	return st.Composition != nil && st.Route.Level == plan.Several && (st.Route.Parts == plan.Whole || st.Route.Skips != nil)
 }
 
 func undivided(route *plan.Route) *pgerr.Error {

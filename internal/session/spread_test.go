@@ -184,3 +184,15 @@ func TestWritersOfCopiesTakeTurns(t *testing.T) {
 	}
 	w.nothingPrepared(t)
 }
+
+// TestAnInsertFromAnotherShardBehindAStatement of the same text, whose keys turn out to be on two shards.
+func TestAnInsertFromAnotherShardBehindAStatement(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, worldConfig{})
+	here, there := w.key(t, 1, 0), w.key(t, 2, 0)
+	insert := fmt.Sprintf("INSERT INTO orders SELECT %d, note FROM orders WHERE id = %d", there, here)
+	w.sameAsPlain(t,
+		query(fmt.Sprintf("INSERT INTO orders VALUES (%d, 'x')", here)), query("SELECT 1; "+insert), query("DELETE FROM orders WHERE id = "+text(there)), query("BEGIN; "+insert+"; COMMIT"),
+		query("SELECT * FROM orders ORDER BY id"), query("SELECT 2; "+insert), query("SELECT 3"),
+	)
+}

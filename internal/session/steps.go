@@ -11,7 +11,10 @@ import (
 
 // goesApart says whether a statement of a text has to run elsewhere than those before it.
 func (s *session) goesApart(st *plan.Statement, src source) (bool, *pgerr.Error) {
-	if s.concernsLegs(st) || st.Binary || asksNumbers(st) || st.Route.Level == plan.Composed || s.whatRuns(st).Route.Hinted && s.currentMap().IsMoving() || st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0 {
+	switch {
+	case s.concernsLegs(st), st.Binary, asksNumbers(st), st.Route.Level == plan.Composed, mayCompose(st), st.Route.Level == plan.AnyOwner && len(st.Route.Numbers) > 0:
+		return true, nil
+	case s.whatRuns(st).Route.Hinted && s.currentMap().IsMoving(): // views stand in for its tables
 		return true, nil
 	}
 	if how, refused := s.timingOf(st, src); how != asItIs || refused != nil {
