@@ -138,7 +138,7 @@ func (s *session) placeMade(keyspace *topology.Keyspace) {
 			continue
 		}
 		if made == noShard {
-			if at := slices.IndexFunc(s.wanted, func(number int) bool { return owns(keyspace, number) }); at >= 0 {
+			if at := slices.IndexFunc(s.wanted, func(number int) bool { return hasRoom(keyspace, number) }); at >= 0 {
 				made = s.wanted[at]
 			} else {
 				made = s.anyOwner(keyspace)
@@ -175,11 +175,11 @@ const maxDraws = 16
 // anyOwner is a shard that owns keys: one that the transaction is on, so that it need not go to another, else one by chance, with the
 // odds of what it owns.
 func (s *session) anyOwner(keyspace *topology.Keyspace) int {
-	if now := s.shardNow(); now >= 0 && owns(keyspace, now) {
+	if now := s.shardNow(); now >= 0 && hasRoom(keyspace, now) {
 		return now
 	}
 	for _, l := range s.allLegNumbers() {
-		if owns(keyspace, l) {
+		if hasRoom(keyspace, l) {
 			return l
 		}
 	}
@@ -204,19 +204,23 @@ func drawOwner(keyspace *topology.Keyspace) int {
 		var buffer [2]*topology.Shard
 		owners, held := keyspace.AppendOwners(buffer[:0], hash, hash)
 		number = owners[0].Number()
-		if state := owners[0].State(); !held && (state == topology.Active || state == topology.Draining) {
+		if !held && takesRows(owners[0]) {
 			break
 		}
 	}
 	return number
 }
 
-// owns says whether a shard owns a range of a keyspace. Pins are no room for new keys.
-func owns(keyspace *topology.Keyspace, number int) bool {
+// hasRoom says whether a shard owns a range of a keyspace and takes rows now. Pins are no room for new keys.
+func hasRoom(keyspace *topology.Keyspace, number int) bool {
 	for r := range keyspace.Ranges() {
 		if r.Owner.Number() == number {
-			return true
+			return takesRows(r.Owner)
 		}
 	}
 	return false
+}
+
+func takesRows(shard *topology.Shard) bool {
+	return shard.State() == topology.Active || shard.State() == topology.Draining
 }

@@ -103,8 +103,11 @@ func (s *session) routeTo(st *plan.Statement, src source) *pgerr.Error {
 	if len(s.spreadTo) > 0 { // what the unit has so far is on several
 		return s.changeShard(st, shard)
 	}
-	if shard == noShard || shard == now {
+	switch shard {
+	case noShard:
 		return nil
+	case now: // where the transaction may have read until now
+		return s.usable(shard, s.whatRuns(st))
 	}
 	if now != noShard || s.isSpread() {
 		return s.changeShard(st, shard)
@@ -284,7 +287,7 @@ func (s *session) usable(number int, st *plan.Statement) *pgerr.Error {
 	}
 	switch shard.State() {
 	case topology.Maintenance:
-		return pgerr.New(pgerr.CannotConnectNow, "shard %q is in maintenance", shard.Name()).WithHint("Try again later: cleave shard set-state %s active ends it.", shard.Name())
+		return inMaintenance(shard)
 	case topology.ReadOnly:
 		if !st.Reads && (st.Command == plan.Pass || st.Command == plan.Execute) {
 			return pgerr.New(pgerr.ReadOnlyTransaction, "cannot execute %s: shard %q is read-only", st.Name, shard.Name())
@@ -292,6 +295,10 @@ func (s *session) usable(number int, st *plan.Statement) *pgerr.Error {
 	case topology.Active, topology.Draining:
 	}
 	return nil
+}
+
+func inMaintenance(shard *topology.Shard) *pgerr.Error {
+	return pgerr.New(pgerr.CannotConnectNow, "shard %q is in maintenance", shard.Name()).WithHint("Try again later: cleave shard set-state %s active ends it.", shard.Name())
 }
 
 // place returns the shard that a statement has to run on, noShard if any will do.

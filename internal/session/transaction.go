@@ -11,6 +11,7 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
 	"github.com/cleavedb/cleave/internal/pool"
+	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/wire"
 )
 
@@ -56,8 +57,14 @@ func (s *session) wantedShard() (int, *pgerr.Error) {
 	if s.isSpread() && !s.isAside {
 		return slices.Min(slices.Collect(maps.Keys(s.legs))), nil
 	}
-	if home := s.currentMap().Home(); home != nil {
-		return home.Number(), nil
+	m := s.currentMap()
+	for shard := range m.Shards() { // the home shard is the first of them
+		if shard.State() != topology.Maintenance {
+			return shard.Number(), nil
+		}
+	}
+	if home := m.Home(); home != nil {
+		return noShard, inMaintenance(home)
 	}
 	return noShard, errNoShards
 }
