@@ -173,8 +173,8 @@ func newShardDrain(c *connection) *cobra.Command {
 		Use:   "drain NAME",
 		Short: "Move all that a shard has to the others",
 		Long: `Let a shard get nothing new, and move all that it has to the other shards, each as much as it has room for
-by its weight, and the tables that it alone has. Reads and writes go on. When it is empty, 'cleave shard
-remove' removes it.
+by its weight, for which ranges are divided, and the tables that it alone has. Reads and writes go on. When
+it is empty, 'cleave shard remove' removes it.
 
 The home shard cannot be emptied: tables that nobody has declared stay there, unless they are moved by name
 ('cleave move start --table'), and so does the catalogue by which routers plan. What stays is said.`,
@@ -188,7 +188,7 @@ The home shard cannot be emptied: tables that nobody has declared stay there, un
 				}
 			}
 			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
-				return client.PlanRebalance(ctx, api.PlanRebalance{Drain: args[0]})
+				return client.PlanRebalance(ctx, api.PlanRebalance{Drain: args[0], Split: true})
 			})
 			if err != nil {
 				return err
