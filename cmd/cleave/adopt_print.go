@@ -340,6 +340,7 @@ func printDoor(w io.Writer, d *adopt.Door) error {
 	for _, line := range lines {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
+	fmt.Fprintln(w, "Servers that become shards later need a line like the routers', for moves connect from server to server.")
 	fmt.Fprintln(w, "Then run this, without those who are not to come through a router either:")
 	for _, statement := range statements {
 		fmt.Fprintf(w, "  %s\n", statement)
