@@ -71,12 +71,14 @@ type Unique struct {
 	// Kind is p, u or x of a constraint, as in PostgreSQL's catalogue, and empty of an index alone.
 	Kind string `json:"kind"`
 	// Columns are the keys that are columns. Plain: there are no others, and no rows are left out.
-	Columns    []string `json:"columns"`
-	Plain      bool     `json:"plain"`
-	Definition string   `json:"definition"` // of the index
-	Valid      bool     `json:"valid"`
-	Deferrable bool     `json:"deferrable"`
-	Deferred   bool     `json:"deferred"`
+	Columns []string `json:"columns"`
+	Plain   bool     `json:"plain"`
+	// Usual: it sorts as an index that PostgreSQL makes for a constraint itself, or it can be made into none.
+	Usual      bool   `json:"usual"`
+	Definition string `json:"definition"` // of the index
+	Valid      bool   `json:"valid"`
+	Deferrable bool   `json:"deferrable"`
+	Deferred   bool   `json:"deferred"`
 }
 
 // ForeignKey of a table.

@@ -217,6 +217,13 @@ func TestRowsThatCouldNotBeMoved(t *testing.T) {
 		CREATE TABLE public.owners (id bigserial PRIMARY KEY, name text, a text, b text, c text);
 		CREATE TABLE public.tags (owner_id bigint NOT NULL REFERENCES public.owners, tag text);
 		CREATE UNIQUE INDEX tags_once ON public.tags (owner_id, tag);
+		CREATE TABLE public.marks (LIKE public.tags);
+		CREATE UNIQUE INDEX marks_once ON public.marks (owner_id, tag DESC);
+		CREATE TABLE public.words (owner_id bigint NOT NULL REFERENCES public.owners, word text NOT NULL);
+		CREATE UNIQUE INDEX words_once ON public.words (owner_id, word COLLATE "C");
+		CREATE TABLE public.beginnings (LIKE public.words);
+		CREATE UNIQUE INDEX beginnings_once ON public.beginnings (owner_id, word text_pattern_ops);
+		ALTER TABLE public.marks ADD FOREIGN KEY (owner_id) REFERENCES public.owners; ALTER TABLE public.beginnings ADD FOREIGN KEY (owner_id) REFERENCES public.owners;
 		CREATE TABLE public.notes (owner_id bigint NOT NULL REFERENCES public.owners, note text);
 		CREATE TABLE public.turns (id bigint PRIMARY KEY DEFERRABLE, owner_id bigint NOT NULL REFERENCES public.owners);
 		CREATE TABLE public.files (id bigserial PRIMARY KEY, owner_id bigint NOT NULL REFERENCES public.owners, content public.lo);
@@ -232,13 +239,16 @@ func TestRowsThatCouldNotBeMoved(t *testing.T) {
 	}
 	a := Assess(readAgain(t, conn), plan, nil)
 	expect(t, "obstacles", a.codes(), `
+		beginnings no_primary_key
 		files large_object_column !
 		files unique
+		marks no_primary_key
 		notes no_primary_key !
 		seen unique
 		seen unlogged !
 		tags no_primary_key
-		turns deferrable_primary_key !`)
+		turns deferrable_primary_key !
+		words no_primary_key`)
 	for table, column := range map[string]string{"notes": "row_id", "turns": "id"} {
 		if err := plan.SetPrimaryKey(topology.TableName{Schema: "public", Name: table}, []string{column}); err != nil {
 			t.Fatal(err)
@@ -259,7 +269,10 @@ func TestRowsThatCouldNotBeMoved(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Table != "public.log" {
 		t.Errorf("what is left: %v, %v", left, err)
 	}
-	for table, want := range map[string]string{"tags": "tags_once (owner_id, tag)", "notes": "notes_pkey (row_id, owner_id)", "turns": "turns_pkey (id)"} {
+	for table, want := range map[string]string{
+		"marks": "marks_pkey (owner_id, tag)", "words": "words_pkey (owner_id, word)", "beginnings": "beginnings_pkey (owner_id, word)", "tags": "tags_once (owner_id, tag)",
+		"notes": "notes_pkey (row_id, owner_id)", "turns": "turns_pkey (id)",
+	} {
 		if key := mended.named(table).primaryKey(); key == nil || fmt.Sprintf("%s (%s)", key.Name, strings.Join(key.Columns, ", ")) != want || key.Index != key.Name || key.Deferrable {
 			t.Errorf("the primary key of %s is %+v, wanted %s", table, key, want)
 		}

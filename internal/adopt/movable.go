@@ -126,7 +126,7 @@ func primaryKeyName(t *Table) string {
 // ownPrimaryIndex names the index that is made for a primary key where there is none that could become it.
 func ownPrimaryIndex(t *Table) string { return replacement(primaryKeyName(t)) }
 
-// primaryIndex names the index that becomes the primary key: one of the table's own that no constraint needs, as it is or as steps leave it, or one that is made, with the steps for that.
+// primaryIndex names the index that becomes the primary key: one of the table's own that no constraint needs and that is as PostgreSQL would make it, as it is or as steps leave it, or one that is made, with the steps for that.
 func (a *assessor) primaryIndex(t *Table, planned *TablePlan) (index string, steps []Step) {
 	columns := planned.PrimaryKey
 	if old := t.primaryKey(); old == nil || planned.Unique[old.Name] != PerShard {
@@ -138,7 +138,7 @@ func (a *assessor) primaryIndex(t *Table, planned *TablePlan) (index string, ste
 		if withKey {
 			will = append(will, planned.Key)
 		}
-		if u.Valid && u.Plain && u.Kind == "" && sameSet(will, columns) && !isReplacementIndex(t, u) {
+		if u.Valid && u.Plain && u.Usual && u.Kind == "" && sameSet(will, columns) && !isReplacementIndex(t, u) {
 			return u.Index, nil
 		}
 	}

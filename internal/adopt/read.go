@@ -99,6 +99,8 @@ var (
 
 	uniquesPart = `
 		(SELECT coalesce(json_agg(json_build_object('name', coalesce(k.conname, x.relname), 'index', x.relname, 'kind', coalesce(k.contype::text, ''), 'definition', pg_get_indexdef(i.indexrelid),
+			'usual', NOT EXISTS (SELECT FROM unnest(i.indoption::int2[]) AS o WHERE o <> 0) AND NOT EXISTS (SELECT FROM unnest(i.indclass::oid[]) AS k JOIN pg_opclass o ON o.oid = k WHERE NOT o.opcdefault)
+				AND NOT EXISTS (SELECT FROM unnest(i.indkey::int2[], i.indcollation::oid[]) AS e (number, collated) JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = e.number WHERE e.collated <> a.attcollation),
 			'valid', i.indisvalid AND i.indisready, 'plain', i.indexprs IS NULL AND i.indpred IS NULL, 'deferrable', coalesce(k.condeferrable, false), 'deferred', coalesce(k.condeferred, false),
 			'columns', (SELECT coalesce(json_agg(a.attname ORDER BY e.place), '[]') FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS e (number, place)
 				JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = e.number WHERE e.place <= i.indnkeyatts)) ORDER BY coalesce(k.contype, 'z') <> 'p', x.relname COLLATE "C"), '[]')

@@ -70,7 +70,7 @@ func (t *Table) addUnique(name, kind, column string) {
 	at := slices.IndexFunc(t.Uniques, func(u Unique) bool { return u.Name == name })
 	if at < 0 {
 		at = len(t.Uniques)
-		t.Uniques = append(t.Uniques, Unique{Name: name, Index: name, Kind: kind, Plain: true, Valid: true})
+		t.Uniques = append(t.Uniques, Unique{Name: name, Index: name, Kind: kind, Plain: true, Usual: true, Valid: true})
 	}
 	u := &t.Uniques[at]
 	u.Columns = append(u.Columns, column)
@@ -215,7 +215,7 @@ func (t *Table) runIndex(index string, step Step) {
 	definition := step.Online[len(step.Online)-1]
 	list := definition[strings.LastIndexByte(definition, '(')+1 : strings.LastIndexByte(definition, ')')]
 	columns := strings.Split(strings.ReplaceAll(list, `"`, ""), ", ")
-	t.Uniques = append(t.Uniques, Unique{Name: index, Index: index, Columns: columns, Plain: true, Valid: true, Definition: definition})
+	t.Uniques = append(t.Uniques, Unique{Name: index, Index: index, Columns: columns, Plain: true, Usual: true, Valid: true, Definition: definition})
 }
 
 // runPrimaryKey makes an index the primary key, if PostgreSQL would.
