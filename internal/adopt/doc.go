@@ -6,8 +6,8 @@
 //   - [Read] reads the catalogue of the database: tables, keys, foreign keys, sequences, triggers, estimates of sizes.
 //   - [Propose] makes a [Plan] of it: which table is at the root, which tables are sharded by its key, which ones are reference tables, which
 //     stay as they are, each with its reason. A plan is decisions alone, as a file that a person may edit.
-//   - [Assess] holds a plan against the catalogue: what stands in the way of each table, and the [Step]s that mend it while the application
-//     goes on. What is done already is not among them.
+//   - [Assess] holds a plan against the catalogue: what stands in the way of each table, also of moving its rows to another shard later,
+//     and the [Step]s that mend it while the application goes on. What is done already is not among them.
 //   - [Look] does all of this for a database, and asks the declaring code itself ([Verify]) what else it would refuse.
 //   - [Mend] runs the steps, one by one. [Door] says who is connected past the routers, and how to close that door.
 //

@@ -202,7 +202,7 @@ func TestAClusterFromTheFirstMapOn(t *testing.T) {
 		t.Errorf("%v, %+v", err, findings)
 	}
 	var inUse *topology.InUseError
-	if _, err := p.RemoveShard(t.Context(), "s1"); !errors.As(err, &inUse) {
+	if _, err := p.RemoveShard(t.Context(), "s2"); !errors.As(err, &inUse) {
 		t.Errorf("a shard with ranges was removed: %v", err)
 	}
 	add(t, p, "s3", servers[2])
