@@ -87,7 +87,7 @@ func (s *session) standsIn(text, owned string, declared []uint32) *pgerr.Error {
 		}
 		refused := s.mayStandIn(text, owned, declared)
 		if refused == nil || refused.Code == pgerr.FeatureNotSupported {
-			s.server.planner.stoodIn.Set(key, refused)
+			_, _ = s.server.planner.stoodIn.Set(key, refused)
 		}
 		return refused
 	}

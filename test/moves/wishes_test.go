@@ -151,7 +151,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.await(t, id, "ready")
 		for _, sql := range []string{
 			"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM PUBLIC", "REVOKE SELECT ON seen FROM PUBLIC", "GRANT SELECT ON fixed TO PUBLIC", "ALTER VIEW seen RENAME TO other", "ALTER VIEW seen OWNER TO postgres",
-			"CREATE MATERIALIZED VIEW stored AS SELECT id FROM fixed", "DROP VIEW seen", "CREATE OR REPLACE VIEW seen AS SELECT id, n, id AS more FROM fixed", "REASSIGN OWNED BY postgres TO postgres",
+			"CREATE MATERIALIZED VIEW stored AS SELECT id FROM fixed", "DROP VIEW seen", "CREATE OR REPLACE VIEW seen AS SELECT id, n, id AS more FROM fixed", "REASSIGN OWNED BY postgres TO postgres", //nolint:misspell // it is SQL
 		} {
 			var refused *pgconn.PgError
 			if _, err := conn.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != "55006" {
