@@ -144,7 +144,7 @@ func (l *idleLeader) stored() autoDocument {
 // oneMove wants one move to have been asked for, and counted once.
 func (l *idleLeader) oneMove() *reshard.Move {
 	l.t.Helper()
-	moves, err := reshard.List(l.t.Context(), l.config.Store)
+	moves, err := l.mover.List(l.t.Context())
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func (l *idleLeader) oneMove() *reshard.Move {
 
 func (l *idleLeader) noMove() {
 	l.t.Helper()
-	moves, err := reshard.List(l.t.Context(), l.config.Store)
+	moves, err := l.mover.List(l.t.Context())
 	if now := l.stored(); err != nil || len(moves) > 0 || len(now.Moves) > 0 || now.SpentBytes(time.Now()) > 0 {
 		l.t.Fatalf("%v, %d moves were asked for; noted are %+v and %+v", err, len(moves), now.Moves, now.Spent)
 	}
@@ -295,7 +295,7 @@ func TestTheAutomationSurvivesItsLeaders(t *testing.T) {
 		if h, halted := now.Halted(keyspaceOfOrders); !halted || h.Move != "gone" || now.SpentBytes(time.Now()) != 500 || len(now.Moves) > 0 {
 			t.Errorf("%+v", now)
 		}
-		if moves, err := reshard.List(t.Context(), l.config.Store); err != nil || len(moves) > 0 {
+		if moves, err := l.mover.List(t.Context()); err != nil || len(moves) > 0 {
 			t.Errorf("%v, %d moves were asked for in a keyspace that is halted", err, len(moves))
 		}
 		status, err := l.Status(t.Context())
@@ -304,7 +304,7 @@ func TestTheAutomationSurvivesItsLeaders(t *testing.T) {
 		}
 		l.set(api.UpdateAutomation{Resume: []string{keyspaceOfOrders}})
 		l.round()
-		if moves, err := reshard.List(t.Context(), l.config.Store); err != nil || len(moves) != 1 {
+		if moves, err := l.mover.List(t.Context()); err != nil || len(moves) != 1 {
 			t.Errorf("%v, %d moves were asked for after somebody has looked", err, len(moves))
 		}
 	})

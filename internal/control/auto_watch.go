@@ -89,7 +89,7 @@ func (c *Cluster) beginRound(ctx context.Context, leadership *store.Leadership) 
 		return nil, err
 	}
 	r := &autoRound{cluster: c, leadership: leadership, stored: stored, autoDocument: automation, now: time.Now().UTC()}
-	if r.moves, err = reshard.List(ctx, c.config.Store); err != nil {
+	if r.moves, err = c.mover.List(ctx); err != nil {
 		return nil, err
 	}
 	if r.m, err = c.config.Store.Map(ctx); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/plan"
-	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -290,7 +289,7 @@ func (f *furnishing) checkUnchanged(ctx context.Context) error {
 
 // identitiesBefore are the replica identities that tables of a shard had before moves that are under way changed them.
 func (c *Cluster) identitiesBefore(ctx context.Context, name string) (map[topology.TableName]shard.ReplicaIdentity, error) {
-	moves, err := reshard.List(ctx, c.config.Store)
+	moves, err := c.mover.List(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -296,7 +296,7 @@ func (c *Cluster) underWay(ctx context.Context, id string) error {
 
 // Moves lists all moves, the newest first.
 func (c *Cluster) Moves(ctx context.Context) (api.MoveList, error) {
-	moves, err := reshard.List(ctx, c.config.Store)
+	moves, err := c.mover.List(ctx)
 	list := api.MoveList{Moves: []api.Move{}}
 	for _, move := range moves {
 		list.Moves = append(list.Moves, describeMove(move))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
-	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -265,7 +264,7 @@ func (c *Cluster) RemoveShard(ctx context.Context, name string) (api.ShardChange
 
 // hasNoMove fails if a move that has not ended needs a shard: it could neither go on nor be cancelled without it.
 func (c *Cluster) hasNoMove(ctx context.Context, name string) error {
-	moves, err := reshard.List(ctx, c.config.Store)
+	moves, err := c.mover.List(ctx)
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func (r *VerifyRequest) say(found *api.Verified, doing string) {
 
 // mayRepair refuses a repair while rows of a keyspace move, or its tables change. What begins later is noticed for every row.
 func (c *Cluster) mayRepair(ctx context.Context, tables []*topology.Table) error {
-	moves, err := reshard.List(ctx, c.config.Store)
+	moves, err := c.mover.List(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *Cluster) mayRepair(ctx context.Context, tables []*topology.Table) error
 // verifyMoves compares both sides of moves that keep a copy up to date.
 func (c *Cluster) verifyMoves(ctx context.Context, request VerifyRequest, tables []*topology.Table, found *api.Verified) error {
 	found.Moves = []api.VerifiedMove{}
-	moves, err := reshard.List(ctx, c.config.Store)
+	moves, err := c.mover.List(ctx)
 	if err != nil {
 		return err
 	}

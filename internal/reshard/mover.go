@@ -39,6 +39,8 @@ type Config struct {
 // Mover carries out moves. Make it with [New].
 type Mover struct {
 	config Config
+	// known are the moves that were read before.
+	known *lister
 	// poked has a token when there may be something new to do.
 	poked chan struct{}
 	// busy are shards that are about to exchange rows, by name: what they record is the switch's business.
@@ -87,7 +89,7 @@ func New(config Config) *Mover {
 	if config.Metrics == nil {
 		config.Metrics = observe.NewMoves()
 	}
-	return &Mover{config: config, poked: make(chan struct{}, 1), busy: map[string]bool{}, quickest: map[string]time.Duration{}}
+	return &Mover{config: config, known: newLister(config.Store), poked: make(chan struct{}, 1), busy: map[string]bool{}, quickest: map[string]time.Duration{}}
 }
 
 // Poke has the mover look at once whether there is something new to do, if it is this process's.
@@ -151,12 +153,19 @@ func (r *running) states() (states []observe.MoveState) {
 
 // look begins what is new and passes wishes on.
 func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *running, work *sync.WaitGroup) error {
-	jobs, err := v.config.Store.Jobs(ctx)
+	all, unreadable, err := v.known.list(ctx)
 	if err != nil {
 		return err
 	}
-	v.forget(ctx, leadership, jobs)
-	moves := v.open(jobs)
+	for _, err := range unreadable {
+		v.config.Logger.Error("a move cannot be read", "error", err)
+	}
+	wishes, adjustments, err := v.config.Store.Wishes(ctx)
+	if err != nil {
+		return err
+	}
+	v.forget(ctx, leadership, all)
+	moves := open(all)
 	for _, m := range moves {
 		now.mu.Lock()
 		current := now.moves[m.ID]
@@ -176,10 +185,10 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 		now.mu.Unlock()
 		switch {
 		case current != nil:
-			v.passWish(ctx, current)
-			v.passAdjustment(ctx, current)
+			current.hear(wishes[m.ID])
+			v.passAdjustment(ctx, current, adjustments[m.ID])
 		case busy:
-			v.queue(ctx, leadership, m)
+			v.queue(ctx, leadership, m, wishes[m.ID])
 		}
 	}
 	return nil
@@ -191,41 +200,28 @@ func (v *Mover) isStill(ctx context.Context, m *Move) bool {
 	return err == nil && job.Revision == m.revision
 }
 
-// keptMoves is how many moves are remembered after they have ended, and as many plans.
+// keptMoves is how many moves are remembered after they have ended.
 const keptMoves = 100
 
-// forget deletes the oldest of too many jobs that nobody works on: moves that have ended, and plans.
-func (v *Mover) forget(ctx context.Context, leadership *store.Leadership, jobs []store.Job) {
-	byKind := map[string][]store.Job{}
-	for _, job := range jobs {
-		if job.Kind != Kind || Phase(job.State).HasEnded() {
-			byKind[job.Kind] = append(byKind[job.Kind], job)
+// forget deletes the oldest of too many moves that have ended.
+func (v *Mover) forget(ctx context.Context, leadership *store.Leadership, moves []*Move) {
+	var ended []*Move
+	for _, m := range moves {
+		if m.Phase.HasEnded() {
+			ended = append(ended, m)
 		}
 	}
-	for _, ended := range byKind {
-		slices.SortFunc(ended, func(a, b store.Job) int { return cmp.Compare(b.Revision, a.Revision) })
-		for _, job := range ended[min(len(ended), keptMoves):] {
-			if err := leadership.DeleteJob(ctx, job); err != nil {
-				return // or at the next look
-			}
+	slices.SortFunc(ended, func(a, b *Move) int { return cmp.Compare(b.revision, a.revision) })
+	for _, m := range ended[min(len(ended), keptMoves):] {
+		if err := leadership.DeleteJob(ctx, store.Job{ID: m.ID, Revision: m.revision}); err != nil {
+			return // or at the next look
 		}
 	}
 }
 
 // open are the moves that have not ended, those first that are under way, then in the order in which they were asked for.
-func (v *Mover) open(jobs []store.Job) []*Move {
-	var moves []*Move
-	for _, job := range jobs {
-		if job.Kind != Kind || Phase(job.State).HasEnded() {
-			continue
-		}
-		m, err := Of(job)
-		if err != nil {
-			v.config.Logger.Error("a move cannot be read", "error", err)
-			continue
-		}
-		moves = append(moves, m)
-	}
+func open(all []*Move) []*Move {
+	moves := slices.DeleteFunc(slices.Clone(all), func(m *Move) bool { return m.Phase.HasEnded() })
 	slices.SortStableFunc(moves, func(a, b *Move) int {
 		if (a.Phase == Asked) != (b.Phase == Asked) {
 			if a.Phase == Asked {
@@ -239,13 +235,12 @@ func (v *Mover) open(jobs []store.Job) []*Move {
 }
 
 // queue lets a move wait for another of its keyspace; one that is not wanted any more ends.
-func (v *Mover) queue(ctx context.Context, leadership *store.Leadership, m *Move) {
+func (v *Mover) queue(ctx context.Context, leadership *store.Leadership, m *Move, wish store.Wish) {
 	waiting := "another move of keyspace " + m.Keyspace + " comes first"
 	if m.isWhole() {
 		waiting = "another move of whole tables comes first"
 	}
-	wish, revision, err := v.config.Store.Wished(ctx, m.ID)
-	cancelled := err == nil && Wish(wish) == Cancel && m.Phase == Asked
+	cancelled := Wish(wish.Text) == Cancel && m.Phase == Asked
 	if cancelled {
 		m.Phase, m.Since, m.Ended, waiting = Cancelled, time.Now().UTC(), time.Now().UTC(), ""
 	} else if m.Waiting == waiting {
@@ -257,15 +252,7 @@ func (v *Mover) queue(ctx context.Context, leadership *store.Leadership, m *Move
 		_, err = leadership.UpdateJob(ctx, job) // or at the next look
 	}
 	if err == nil && cancelled {
-		_ = v.config.Store.ForgetWish(ctx, m.ID, revision) // nobody hears it any more
-	}
-}
-
-// passWish tells a run what somebody wants.
-func (v *Mover) passWish(ctx context.Context, r *run) {
-	wish, revision, err := v.config.Store.Wished(ctx, r.id)
-	if err == nil && wish != "" {
-		r.hear(Wish(wish), revision)
+		_ = v.config.Store.ForgetWish(ctx, m.ID, wish.Revision) // nobody hears it any more
 	}
 }
 
@@ -303,27 +290,6 @@ func Find(ctx context.Context, s *store.Store, id string) (*Move, error) {
 		return nil, fmt.Errorf("%q: %w", id, store.ErrNoJob)
 	}
 	return Of(job)
-}
-
-// List returns all moves, the newest first.
-func List(ctx context.Context, s *store.Store) ([]*Move, error) {
-	jobs, err := s.Jobs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var moves []*Move
-	for _, job := range jobs {
-		if job.Kind != Kind {
-			continue
-		}
-		m, err := Of(job)
-		if err != nil {
-			return nil, err
-		}
-		moves = append(moves, m)
-	}
-	slices.SortStableFunc(moves, func(a, b *Move) int { return b.AskedAt.Compare(a.AskedAt) })
-	return moves, nil
 }
 
 // errWished ends what is under way because somebody wants something else.

@@ -67,14 +67,15 @@ func newRun(v *Mover, l *store.Leadership, m *Move) *run {
 	return &run{mover: v, leadership: l, id: m.ID, move: m, leads: map[string]bool{}, woken: make(chan struct{}, 1)}
 }
 
-// hear takes a wish in. What is under way ends for one that cannot wait.
-func (r *run) hear(wish Wish, revision int64) {
+// hear takes a wish in, if there is one. What is under way ends for one that cannot wait.
+func (r *run) hear(said store.Wish) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if revision <= r.heardN {
+	if said.Revision <= r.heardN {
 		return
 	}
-	r.heard, r.heardN = wish, revision
+	wish := Wish(said.Text)
+	r.heard, r.heardN = wish, said.Revision
 	if r.end != nil && r.interrupts(wish) {
 		r.end(errWished)
 	}

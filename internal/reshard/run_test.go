@@ -53,14 +53,14 @@ func TestASaveThatIsCutOff(t *testing.T) {
 func TestAMoveThatHasEndedIsNotRunAgain(t *testing.T) {
 	s, l, m := asked(t)
 	v := New(Config{Store: s})
-	jobs, err := s.Jobs(t.Context())
+	before, err := v.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := newRun(v, l, m).enter(t.Context(), Cancelled); err != nil {
 		t.Fatal(err)
 	}
-	stale := v.open(jobs)[0]
+	stale := open(before)[0]
 	if v.isStill(t.Context(), stale) {
 		t.Error("a move that has ended meanwhile counts as it was")
 	}
@@ -146,7 +146,7 @@ func TestASwitchThatIsNotWantedDoesNotBegin(t *testing.T) {
 	if err := r.enter(t.Context(), Switching); err != nil {
 		t.Fatal(err)
 	}
-	r.hear(Cancel, 1)
+	r.hear(store.Wish{Text: string(Cancel), Revision: 1})
 	if _, wanted := r.holds(); wanted {
 		t.Error("it holds statements for a switch that nobody wants")
 	}

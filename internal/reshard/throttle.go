@@ -95,19 +95,18 @@ func Adjust(ctx context.Context, s *store.Store, id string, a Adjustment) error 
 	})
 }
 
-// passAdjustment changes the limits of a move as somebody has asked for.
-func (v *Mover) passAdjustment(ctx context.Context, r *run) {
-	text, revision, err := v.config.Store.Adjusted(ctx, r.id)
-	if err != nil || text == "" {
-		return // or at the next look
-	}
-	var a Adjustment
-	if err := json.Unmarshal([]byte(text), &a); err != nil {
-		v.config.Logger.Error("the limits that a move is to get cannot be read", "move", r.id, "error", err)
-	} else if err := r.save(ctx, func(m *Move) { m.Options.Limits = a.Apply(m.Options.Limits) }); err != nil {
+// passAdjustment changes the limits of a move as somebody has asked for, if anybody has.
+func (v *Mover) passAdjustment(ctx context.Context, r *run, said store.Wish) {
+	if said.Text == "" {
 		return
 	}
-	_ = v.config.Store.ForgetAdjustment(ctx, r.id, revision) // or it is done again
+	var a Adjustment
+	if err := json.Unmarshal([]byte(said.Text), &a); err != nil {
+		v.config.Logger.Error("the limits that a move is to get cannot be read", "move", r.id, "error", err)
+	} else if err := r.save(ctx, func(m *Move) { m.Options.Limits = a.Apply(m.Options.Limits) }); err != nil {
+		return // or at the next look
+	}
+	_ = v.config.Store.ForgetAdjustment(ctx, r.id, said.Revision) // or it is done again
 }
 
 // Reason is what something is slowed down by.

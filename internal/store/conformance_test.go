@@ -595,7 +595,7 @@ func testJobs(t *testing.T, etcd testEtcd) {
 	if _, err := l.CreateJob(testContext(t), Job{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := s.Jobs(testContext(t)); err != nil || len(list) != 2 || list[0].ID != "a" || list[1].ID != "b" {
+	if list, err := s.NewJobReader().Jobs(testContext(t)); err != nil || len(list) != 2 || list[0].ID != "a" || list[1].ID != "b" {
 		t.Errorf("listed %v: %v", list, err)
 	}
 	if err := l.DeleteJob(testContext(t), job); err != nil {

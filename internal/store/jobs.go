@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -67,16 +68,71 @@ func (s *Store) Job(ctx context.Context, id string) (Job, error) {
 	return job, err
 }
 
-// Jobs lists all jobs as they were at one moment, in the order of their names.
-func (s *Store) Jobs(ctx context.Context) ([]Job, error) {
-	const jobsPerRead = 32
-	var jobs []Job
-	err := s.readPages(ctx, "list jobs", s.keys.jobs, 0, jobsPerRead, func(_ string, kv keyValue) error {
-		job, _, err := decodeJob(kv)
-		jobs = append(jobs, job)
+// JobReader reads all jobs again and again: what was not written since the last time does not travel again. It is for one goroutine at a time.
+type JobReader struct {
+	store *Store
+	known map[string]Job
+}
+
+// NewJobReader returns a reader that has read nothing yet.
+func (s *Store) NewJobReader() *JobReader { return &JobReader{store: s, known: map[string]Job{}} }
+
+// Jobs lists all jobs in the order of their names, each as it was when this was called, or later.
+func (r *JobReader) Jobs(ctx context.Context) ([]Job, error) {
+	const namesPerRead, jobsPerRead = 10_000, 32
+	var names, written []string
+	found := map[string]Job{}
+	err := r.store.readPages(ctx, "list jobs", r.store.keys.jobs, 0, namesPerRead, func(name string, kv keyValue) error {
+		names = append(names, name)
+		if job, known := r.known[name]; known && job.Revision == kv.ModRevision {
+			found[name] = job
+		} else {
+			written = append(written, name)
+		}
+		return nil
+	}, clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(written, jobsPerRead) {
+		if err := r.store.readJobs(ctx, some, found); err != nil {
+			return nil, err
+		}
+	}
+	r.known = found
+	jobs := make([]Job, 0, len(names))
+	for _, name := range names {
+		if job, there := found[name]; there { // or it was deleted meanwhile
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs, nil
+}
+
+// readJobs reads jobs by their names, but for those that are gone.
+func (s *Store) readJobs(ctx context.Context, names []string, into map[string]Job) error {
+	gets := make([]clientv3.Op, len(names))
+	for i, name := range names {
+		gets[i] = clientv3.OpGet(s.keys.jobs + name)
+	}
+	var response *clientv3.TxnResponse
+	err := s.request(ctx, "read jobs", func(ctx context.Context, client *clientv3.Client) (err error) {
+		response, err = client.Txn(ctx).Then(gets...).Commit()
 		return err
 	})
-	return jobs, err
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		for _, kv := range response.Responses[i].GetResponseRange().Kvs {
+			job, _, err := decodeJob(kv)
+			if err != nil {
+				return err
+			}
+			into[name] = job
+		}
+	}
+	return nil
 }
 
 // AskJob stores a new job, for the leader to see to. Anybody may. It fails with [ErrExists].
@@ -124,9 +180,26 @@ func (s *Store) Wish(ctx context.Context, id, wish string) error {
 	return nil
 }
 
-// Wished returns the last wish for a job, empty if there is none, and its revision.
-func (s *Store) Wished(ctx context.Context, id string) (wish string, revision int64, err error) {
-	return s.readWish(ctx, s.keys.wishes+id)
+// Wish is what somebody has said about a job, and nobody has heard yet.
+type Wish struct {
+	Text     string
+	Revision int64
+}
+
+// Wishes returns the last wish for each job, and what was said of how it is to be done, by the names of jobs.
+func (s *Store) Wishes(ctx context.Context) (wishes, adjustments map[string]Wish, err error) {
+	const wishesPerRead = 1000
+	wishes, adjustments = map[string]Wish{}, map[string]Wish{}
+	err = s.readPages(ctx, "list wishes", s.keys.wishes, 0, wishesPerRead, func(name string, kv keyValue) error {
+		said := Wish{Text: string(kv.Value), Revision: kv.ModRevision}
+		if id, adjusts := strings.CutSuffix(name, adjusting); adjusts {
+			adjustments[id] = said
+		} else {
+			wishes[name] = said
+		}
+		return nil
+	})
+	return wishes, adjustments, err
 }
 
 func (s *Store) readWish(ctx context.Context, key string) (wish string, revision int64, err error) {
@@ -181,13 +254,10 @@ func (s *Store) Adjust(ctx context.Context, id string, change func(before string
 	}
 }
 
-// adjustment is the key of what [Store.Adjust] says of a job. It is not the one of wishes, of which the last counts.
-func (s *Store) adjustment(id string) string { return s.keys.wishes + id + "/how" }
+// adjusting ends the key of what [Store.Adjust] says of a job. It is not the one of wishes, of which the last counts.
+const adjusting = "/how"
 
-// Adjusted returns what was said of how a job is to be done and was not heard yet, empty if there is nothing, and its revision.
-func (s *Store) Adjusted(ctx context.Context, id string) (how string, revision int64, err error) {
-	return s.readWish(ctx, s.adjustment(id))
-}
+func (s *Store) adjustment(id string) string { return s.keys.wishes + id + adjusting }
 
 // ForgetAdjustment removes one that was heard, unless there is a newer one.
 func (s *Store) ForgetAdjustment(ctx context.Context, id string, revision int64) error {

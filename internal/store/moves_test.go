@@ -78,21 +78,22 @@ func TestWishesForJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wish, revision, err := s.Wished(ctx, "j")
-	if err != nil || wish != "cancel" {
-		t.Errorf("wished %q, %v", wish, err)
+	wishes, _, err := s.Wishes(ctx)
+	if err != nil || wishes["j"].Text != "cancel" || len(wishes) != 1 {
+		t.Errorf("wished %v, %v", wishes, err)
 	}
-	if err := s.ForgetWish(ctx, "j", revision-1); err != nil {
+	heard := wishes["j"].Revision
+	if err := s.ForgetWish(ctx, "j", heard-1); err != nil {
 		t.Error(err)
 	}
-	if wish, _, _ := s.Wished(ctx, "j"); wish != "cancel" {
+	if wishes, _, _ := s.Wishes(ctx); wishes["j"].Text != "cancel" {
 		t.Error("a wish that nobody heard was forgotten")
 	}
-	if err := s.ForgetWish(ctx, "j", revision); err != nil {
+	if err := s.ForgetWish(ctx, "j", heard); err != nil {
 		t.Error(err)
 	}
-	if wish, _, _ := s.Wished(ctx, "j"); wish != "" {
-		t.Errorf("%q is still wished", wish)
+	if wishes, _, _ := s.Wishes(ctx); len(wishes) > 0 {
+		t.Errorf("%v are still wished", wishes)
 	}
 	leader, err := s.Campaign(ctx, "me")
 	if err != nil {
@@ -136,13 +137,11 @@ func TestAdjustmentsOfJobs(t *testing.T) {
 		})
 	}
 	adjusting.Wait()
-	how, revision, err := s.Adjusted(ctx, "j")
-	if err != nil || how != "aaaaa" {
-		t.Errorf("adjusted %q, %v", how, err)
+	wishes, adjustments, err := s.Wishes(ctx)
+	if err != nil || adjustments["j"].Text != "aaaaa" || wishes["j"].Text != "cancel" || len(wishes)+len(adjustments) != 2 {
+		t.Errorf("wished %v, adjusted %v, %v", wishes, adjustments, err)
 	}
-	if wish, _, err := s.Wished(ctx, "j"); err != nil || wish != "cancel" {
-		t.Errorf("wished %q, %v", wish, err)
-	}
+	revision := adjustments["j"].Revision
 	refused := errors.New("no")
 	if err := s.Adjust(ctx, "j", func(string) (string, error) { return "", refused }); !errors.Is(err, refused) {
 		t.Errorf("one that is refused: %v", err)
@@ -154,8 +153,8 @@ func TestAdjustmentsOfJobs(t *testing.T) {
 		if err := s.ForgetAdjustment(ctx, "j", c.revision); err != nil {
 			t.Fatal(err)
 		}
-		if how, _, _ := s.Adjusted(ctx, "j"); how != c.left {
-			t.Errorf("%q is left, not %q", how, c.left)
+		if _, adjustments, _ := s.Wishes(ctx); adjustments["j"].Text != c.left {
+			t.Errorf("%q is left, not %q", adjustments["j"].Text, c.left)
 		}
 	}
 }
