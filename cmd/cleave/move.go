@@ -100,7 +100,8 @@ In a keyspace that places schemas a key is the name of one, and it moves with al
 Tables that are on one shard alone, because nobody has declared them or they were moved before, move as
 a whole (--table, as often as needed): all that refer to each other together.
 
-Where ranges belong to several shards, there is one move for each.`,
+Where ranges belong to several shards, there is one move for each. More than 2,000 keys, or ranges that do
+not follow each other, are several moves too.`,
 		Example: `  cleave move start --keyspace main --to s2 --range 0000000000000000:4000000000000000
   cleave move start --keyspace events --to s3 --range 2026-01-01:2026-07-01
   cleave move start --keyspace main --to s3 --key 4711 --wait

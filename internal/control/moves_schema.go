@@ -6,14 +6,15 @@ import (
 	"fmt"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/rebalance"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// apart are the moves of a keyspace: one, or in a keyspace that places schemas one for each of those, which move with all that they have. Its ranges say where new schemas would go, and nothing moves with them.
+// apart are the moves of a keyspace: as many as it takes, or in a keyspace that places schemas one for each of those, which move with all that they have. Its ranges say where new schemas would go, and nothing moves with them.
 func apart(k *topology.Keyspace, move *reshard.Move) (moves []*reshard.Move) {
 	if k.Strategy() != topology.BySchema {
-		return []*reshard.Move{move}
+		return divided(move)
 	}
 	for _, pin := range move.Pins {
 		one := *move
@@ -21,7 +22,34 @@ func apart(k *topology.Keyspace, move *reshard.Move) (moves []*reshard.Move) {
 		moves = append(moves, &one)
 	}
 	if move.Pins = nil; len(move.Ranges) > 0 {
-		moves = append(moves, move)
+		moves = append(moves, divided(move)...)
+	}
+	return moves
+}
+
+// divided are moves that together move the same, each no more than can be stored.
+func divided(move *reshard.Move) (moves []*reshard.Move) {
+	var room rebalance.Room
+	begin := func() *reshard.Move {
+		part := *move
+		part.Ranges, part.Pins, room = nil, nil, rebalance.Room{}
+		moves = append(moves, &part)
+		return &part
+	}
+	part := begin()
+	for _, r := range move.Ranges {
+		if !room.Range(r.From, r.To) {
+			part = begin()
+			room.Range(r.From, r.To)
+		}
+		part.Ranges = append(part.Ranges, r)
+	}
+	for _, pin := range move.Pins {
+		if !room.Pin(pin) {
+			part = begin()
+			room.Pin(pin)
+		}
+		part.Pins = append(part.Pins, pin)
 	}
 	return moves
 }

@@ -56,7 +56,7 @@ const (
 
 var reasons = []Reason{ByRule, Emptying, ByAlgorithm, Balancing}
 
-// Move is all that goes from one shard to another in one keyspace.
+// Move is what goes from one shard to another in one keyspace: all of it, or as much as there is [Room] for; of schemas each by itself.
 type Move struct {
 	Keyspace string           `json:"keyspace"`
 	Source   string           `json:"source"`
@@ -180,11 +180,11 @@ func (p *planner) skew() float64 {
 
 // plan puts down what was decided.
 func (p *planner) plan(skewBefore float64) *Plan {
+	moves := p.moves()
 	plan := &Plan{
 		MapVersion: p.m.Version(), Algorithm: p.options.Algorithm, Measure: p.measure, Tolerance: p.options.Tolerance,
-		Assignments: p.assignments, SkewBefore: skewBefore, SkewAfter: p.skew(), Moves: []Move{},
+		Assignments: p.assignments, SkewBefore: skewBefore, SkewAfter: p.skew(), Moves: moves, Splits: p.splits(),
 	}
-	p.join()
 	for i := range p.units {
 		u := &p.units[i]
 		p.shards[u.owner].after.add(u)
@@ -200,7 +200,6 @@ func (p *planner) plan(skewBefore float64) *Plan {
 	for i := range p.shards {
 		plan.Shards = append(plan.Shards, p.changeOf(&p.shards[i]))
 	}
-	plan.Moves, plan.Splits = p.moves(), p.splits()
 	plan.ID = identify(plan.MapVersion, plan.Moves)
 	plan.EstimatedSeconds = estimate(plan.Moves, p.options.BytesPerSecond)
 	p.warnOfRest()
@@ -256,40 +255,75 @@ func moreUrgent(a, b Reason) Reason {
 	return a
 }
 
-// moves groups the units that change their owner.
+// moving is a move while units are put into it.
+type moving struct {
+	Move
+	of    pair
+	room  Room
+	units []int
+}
+
+// moves groups the units that change their owner. What is above the limit then, because there was no room for it in fewer moves, stays where it is.
 func (p *planner) moves() []Move {
-	groups := map[pair]*Move{}
-	var pairs []pair
+	p.join()
+	all := p.draw()
+	if most := p.options.MaxMoves; most > 0 && len(all) > most {
+		p.limited = true
+		for _, d := range all[most:] {
+			for _, i := range d.units {
+				p.place(i, p.units[i].home, "")
+			}
+		}
+		return p.moves()
+	}
+	moves := make([]Move, len(all))
+	for i, d := range all {
+		d.Detail = p.detail(d.of, &d.Move)
+		moves[i] = d.Move
+	}
+	return moves
+}
+
+// draw puts the units that change their owner into moves, the most urgent first.
+func (p *planner) draw() []*moving {
+	var all []*moving
+	last := map[pair]*moving{}
 	for i := range p.units {
 		u := &p.units[i]
 		if u.owner == u.home {
 			continue
 		}
 		of := pair{u.keyspace, u.home, u.owner}
-		if groups[of] == nil {
-			groups[of] = &Move{Keyspace: p.keyspaces[u.keyspace].Name(), Source: p.shards[u.home].Name(), Target: p.shards[u.owner].Name()}
-			pairs = append(pairs, of)
+		d := last[of]
+		if d == nil || !p.addTo(d, u) {
+			d = &moving{Move: Move{Keyspace: p.keyspaces[u.keyspace].Name(), Source: p.shards[u.home].Name(), Target: p.shards[u.owner].Name()}, of: of}
+			p.addTo(d, u) // there is room for anything
+			last[of], all = d, append(all, d)
 		}
-		p.addTo(groups[of], u)
+		d.units = append(d.units, i)
 	}
-	slices.SortFunc(pairs, func(a, b pair) int {
-		return cmp.Or(cmp.Compare(slices.Index(reasons, groups[a].Reason), slices.Index(reasons, groups[b].Reason)),
-			cmp.Compare(a.keyspace, b.keyspace), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to))
+	slices.SortStableFunc(all, func(a, b *moving) int {
+		return cmp.Or(cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason)),
+			cmp.Compare(a.of.keyspace, b.of.keyspace), cmp.Compare(a.of.from, b.of.from), cmp.Compare(a.of.to, b.of.to))
 	})
-	moves := make([]Move, len(pairs))
-	for i, of := range pairs {
-		moves[i] = *groups[of]
-		moves[i].Detail = p.detail(of, &moves[i])
-	}
-	return moves
+	return all
 }
 
-func (p *planner) addTo(move *Move, u *unit) {
+// addTo puts a unit into a move, and says false if there is no room for it.
+func (p *planner) addTo(move *moving, u *unit) bool {
 	k := p.keyspaces[u.keyspace].Keyspace
 	if u.pin {
-		move.Pins = append(move.Pins, keyOf(k, u.span.Lo))
+		key := keyOf(k, u.span.Lo)
+		if k.Strategy() == topology.BySchema && len(move.units) > 0 || !move.room.Pin(key) {
+			return false
+		}
+		move.Pins = append(move.Pins, key)
 	} else {
-		move.Ranges = append(move.Ranges, MovedRange{From: pointOf(k, u.span.Lo), To: pointOf(k, u.span.Hi), Size: u.size.size()})
+		from, to := pointOf(k, u.span.Lo), pointOf(k, u.span.Hi)
+		if !move.room.Range(from, to) {
+			return false
+		}
+		move.Ranges = append(move.Ranges, MovedRange{From: from, To: to, Size: u.size.size()})
 	}
 	move.Bytes += u.size[bytesAt]
 	move.Rows += u.size[rowsAt]
@@ -297,6 +331,7 @@ func (p *planner) addTo(move *Move, u *unit) {
 	if reason := moreUrgent(move.Reason, u.reason); reason != move.Reason {
 		move.Reason, move.Detail = reason, p.classes[u.class].String()
 	}
+	return true
 }
 
 // detail says in words why a move is made; of a move by rule the labels stand there already.
@@ -342,8 +377,14 @@ func identify(version uint64, moves []Move) string {
 			places[i].Bounds = append(places[i].Bounds, [2]topology.Point{r.From, r.To})
 		}
 	}
+	begin := func(p place) string {
+		if len(p.Bounds) > 0 {
+			return p.Bounds[0][0].String()
+		}
+		return p.Pins[0].String()
+	}
 	slices.SortFunc(places, func(a, b place) int {
-		return cmp.Or(strings.Compare(a.Keyspace, b.Keyspace), strings.Compare(a.Source, b.Source), strings.Compare(a.Target, b.Target))
+		return cmp.Or(strings.Compare(a.Keyspace, b.Keyspace), strings.Compare(a.Source, b.Source), strings.Compare(a.Target, b.Target), strings.Compare(begin(a), begin(b)))
 	})
 	text, err := json.Marshal(struct {
 		Version uint64

@@ -2,7 +2,6 @@ package rebalance
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -161,16 +160,12 @@ func (h Hours) Contain(minute int) bool {
 	}
 }
 
-// maxMoveParts bounds how many ranges and pins are asked for in one move, so that it can be stored.
-const maxMoveParts = 2000
-
 // Choose picks from planned moves those that may begin now: the first of each keyspace whose shards take part in no other move, no more than there are places, and no more bytes than are left.
-// Busy are shards that take part in a move. What is too large for one move is cut short, and the rest moves later.
+// Busy are shards that take part in a move.
 func Choose(moves []Move, busy []string, left int64, places int) []Move {
 	var chosen []Move
 	busy = slices.Clone(busy)
 	for _, m := range moves {
-		m = m.shortened()
 		taken := slices.ContainsFunc(chosen, func(other Move) bool { return other.Keyspace == m.Keyspace })
 		if places <= len(chosen) || taken || m.Bytes > left || slices.Contains(busy, m.Source) || slices.Contains(busy, m.Target) {
 			continue
@@ -178,23 +173,4 @@ func Choose(moves []Move, busy []string, left int64, places int) []Move {
 		chosen, busy, left = append(chosen, m), append(busy, m.Source, m.Target), left-m.Bytes
 	}
 	return chosen
-}
-
-// shortened is the move with as many parts as can be asked for at once.
-func (m Move) shortened() Move {
-	if len(m.Ranges)+len(m.Pins) <= maxMoveParts {
-		return m
-	}
-	parts := float64(len(m.Ranges) + len(m.Pins))
-	m.Pins = m.Pins[:min(len(m.Pins), maxMoveParts)]
-	m.Ranges = m.Ranges[:min(len(m.Ranges), maxMoveParts-len(m.Pins))]
-	share := float64(len(m.Ranges)+len(m.Pins)) / parts
-	m.Bytes, m.Rows = int64(math.Ceil(float64(m.Bytes)*share)), int64(math.Ceil(float64(m.Rows)*share))
-	if len(m.Pins) == 0 {
-		m.Bytes, m.Rows = 0, 0
-		for _, r := range m.Ranges {
-			m.Bytes, m.Rows = m.Bytes+r.Bytes, m.Rows+r.Rows
-		}
-	}
-	return m
 }

@@ -71,13 +71,6 @@ func TestMovesThatMayBegin(t *testing.T) {
 			t.Errorf("busy %v, %d of %d under way: %s, not %s", c.busy, c.under, c.max, got, c.want)
 		}
 	}
-	long := Move{Keyspace: "a", Source: "s1", Target: "s2"}
-	for range 3 * maxMoveParts {
-		long.Ranges, long.Bytes = append(long.Ranges, MovedRange{Size: Size{Bytes: 2}}), long.Bytes+2
-	}
-	if got := Choose([]Move{long}, nil, 2*maxMoveParts, 1); len(got) != 1 || len(got[0].Ranges) != maxMoveParts || got[0].Bytes != 2*maxMoveParts {
-		t.Errorf("a long move is not cut short, or counted wrong")
-	}
 }
 
 // TestNothingMovesWithinTheTolerance, and when something moves it goes to half of it. What is fixed counts and stays.
