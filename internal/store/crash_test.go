@@ -76,6 +76,11 @@ func TestCrashTable(t *testing.T) {
 		{"23 another cluster takes the place", anotherCluster},
 		{"24 an error that is no answer", errorForAnswer},
 		{"25 a watch falls silent", silentWatch},
+		{"26 a large plan, between its parts", crashBetweenParts},
+		{"27 two keep the same plan", samePlanTwice},
+		{"28 a plan becomes jobs, between batches", crashBetweenJobs},
+		{"29 the answer to a plan's write lost", lostPlanAnswer},
+		{"30 a job of a plan has the name of another", takenJobName},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, etcd) })
 	}

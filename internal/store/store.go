@@ -43,6 +43,8 @@ type keys struct {
 	leaders string
 	jobs    string
 	wishes  string
+	plans   string
+	parts   string // what plans say
 	waits   string
 	traffic string
 	// automation is one document.
@@ -58,6 +60,8 @@ func keysUnder(prefix string) keys {
 		leaders:    prefix + "leader/",
 		jobs:       prefix + "job/",
 		wishes:     prefix + "wish/",
+		plans:      prefix + "plan/",
+		parts:      prefix + "plan-part/",
 		waits:      prefix + "wait/",
 		traffic:    prefix + "traffic/",
 		automation: prefix + "auto",
