@@ -140,9 +140,10 @@ func printPlannedMoves(w io.Writer, p api.RebalancePlan) error {
 func newRebalanceApply(c *connection) *cobra.Command {
 	var wait bool
 	cmd := &cobra.Command{
-		Use:     "apply ID",
-		Short:   "Start the moves of a plan",
-		Long:    "Start the moves of a plan, one after the other for each keyspace. If the shard map has changed since it was made, plan again.",
+		Use:   "apply ID",
+		Short: "Start the moves of a plan",
+		Long: `Start the moves of a plan, one after the other for each keyspace. If the shard map has changed since it
+was made, plan again. A plan is applied once: who does so again hears of the same moves.`,
 		Example: "  cleave rebalance apply 3f2a9c0d11e4b7a8 --wait",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {

@@ -302,7 +302,8 @@ func (r *autoRound) planMoves(ctx context.Context, sizes rebalance.Sizes, fixed 
 // proposeMoves keeps the plan, so that somebody can apply it.
 func (r *autoRound) proposeMoves(ctx context.Context, plan *rebalance.Plan) error {
 	if len(plan.Moves) > 0 {
-		if err := r.cluster.keepPlan(ctx, describePlan(plan)); err != nil {
+		described := describePlan(plan)
+		if err := r.cluster.keepPlan(ctx, &described); err != nil {
 			return err
 		}
 	}

@@ -174,12 +174,18 @@ func (c *Cluster) staysHome(ctx context.Context, m *topology.Map, name string) (
 }
 
 // drainWhole adds the tables that a shard alone has to a plan that empties it. They go together, because they may refer to each other, to the shard that has least for its weight.
-func (c *Cluster) drainWhole(ctx context.Context, m *topology.Map, drained string, plan *api.RebalancePlan) error {
+func (c *Cluster) drainWhole(ctx context.Context, m *topology.Map, drained string, moves []*reshard.Move, plan *api.RebalancePlan) error {
 	move := api.RebalanceMove{From: drained, Reason: "drain", Ranges: []api.MoveRange{}, Keys: [][]string{}, Tables: []string{}}
 	for _, t := range m.Tables() {
-		if movesByItself(m, t) && t.Shard().Name() == drained {
-			move.Tables = append(move.Tables, t.Name().String())
+		if !movesByItself(m, t) || t.Shard().Name() != drained {
+			continue
 		}
+		name := t.Name().String()
+		if first := inTheWay(moves, "", []string{name}); first != nil {
+			plan.Warnings = append(plan.Warnings, fmt.Sprintf("table %s stays where it is: move %s of it comes first", name, first.ID))
+			continue
+		}
+		move.Tables = append(move.Tables, name)
 	}
 	if len(move.Tables) == 0 {
 		return nil

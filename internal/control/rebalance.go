@@ -2,8 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,13 +12,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/rebalance"
-	"github.com/cleavedb/cleave/internal/reshard"
-	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
-
-// planKind is what plans are among the jobs: nobody works on them, they are kept until they are applied.
-const planKind = "rebalance"
 
 // PlanRebalance measures the shards and plans moves that make them even. The plan is kept, and nothing happens before it is applied. Shards that do not answer neither give nor get anything.
 func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) (api.RebalancePlan, error) {
@@ -32,12 +25,28 @@ func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) 
 	if err != nil {
 		return api.RebalancePlan{}, err
 	}
+	return c.planFor(ctx, m, sizes, silent, request)
+}
+
+// planFor plans by what was measured, and keeps the plan.
+func (c *Cluster) planFor(ctx context.Context, m *topology.Map, sizes rebalance.Sizes, silent []string, request api.PlanRebalance) (api.RebalancePlan, error) {
 	options := rebalance.Options{
 		Algorithm: request.Algorithm, Measure: rebalance.Measure(request.Measure), Tolerance: request.Tolerance, Keyspaces: request.Keyspaces, MaxBytes: request.MaxBytes, MaxMoves: request.MaxMoves,
 		Split: request.Split, Excluded: append(request.Excluded, silent...), BytesPerSecond: request.BytesPerSecond,
 	}
 	for _, r := range request.Rules {
 		options.Rules = append(options.Rules, rebalance.Rule{Keyspace: r.Keyspace, From: r.From, To: r.To, Key: r.Key, Label: r.Label, Value: r.Value})
+	}
+	moves, err := c.mover.List(ctx)
+	if err != nil {
+		return api.RebalancePlan{}, err
+	}
+	var waiting []string
+	for _, k := range m.Keyspaces() {
+		if first := inTheWay(moves, k.Name(), nil); first != nil {
+			options.Fixed = append(options.Fixed, k.Name())
+			waiting = append(waiting, fmt.Sprintf("keyspace %s stays as it is: move %s of it comes first", k.Name(), first.ID))
+		}
 	}
 	var plan *rebalance.Plan
 	if request.Drain != "" {
@@ -52,8 +61,9 @@ func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) 
 	for _, name := range silent {
 		described.Warnings = append(described.Warnings, fmt.Sprintf("shard %s does not answer: it neither gives nor gets anything", name))
 	}
+	described.Warnings = append(described.Warnings, waiting...)
 	if request.Drain != "" {
-		if err := c.drainWhole(ctx, m, request.Drain, &described); err != nil {
+		if err := c.drainWhole(ctx, m, request.Drain, moves, &described); err != nil {
 			return api.RebalancePlan{}, err
 		}
 		stays, err := c.staysHome(ctx, m, request.Drain)
@@ -64,20 +74,7 @@ func (c *Cluster) PlanRebalance(ctx context.Context, request api.PlanRebalance) 
 			described.Warnings = append(described.Warnings, stays)
 		}
 	}
-	return described, c.keepPlan(ctx, described)
-}
-
-// keepPlan stores a plan under its ID. The same plan may be there already.
-func (c *Cluster) keepPlan(ctx context.Context, plan api.RebalancePlan) error {
-	body, err := json.Marshal(plan)
-	if err != nil {
-		return err
-	}
-	_, err = c.config.Store.AskJob(ctx, store.Job{ID: "plan-" + plan.ID, Kind: planKind, State: "planned", Body: body})
-	if errors.Is(err, store.ErrExists) {
-		return nil
-	}
-	return err
+	return described, c.keepPlan(ctx, &described)
 }
 
 // tableSizesQuery tells the size of each table, partitions included, about how many rows it has, and how much work it has done.
@@ -279,58 +276,4 @@ func describePlan(p *rebalance.Plan) api.RebalancePlan {
 		})
 	}
 	return d
-}
-
-// ApplyRebalance asks for the moves of a plan, if the map is still the one that it was made for.
-func (c *Cluster) ApplyRebalance(ctx context.Context, id string) (api.MoveList, error) {
-	job, err := c.config.Store.Job(ctx, "plan-"+id)
-	if errors.Is(err, store.ErrNoJob) || err == nil && job.Kind != planKind {
-		return api.MoveList{}, &topology.NotFoundError{Kind: "plan", Name: id}
-	}
-	if err != nil {
-		return api.MoveList{}, err
-	}
-	var plan api.RebalancePlan
-	if err := json.Unmarshal(job.Body, &plan); err != nil {
-		return api.MoveList{}, fmt.Errorf("read plan %s: %w", id, err)
-	}
-	m, err := c.Map(ctx)
-	if err != nil {
-		return api.MoveList{}, err
-	}
-	if m.Version() != plan.MapVersion {
-		return api.MoveList{}, &InvalidError{
-			Message: fmt.Sprintf("plan %s was made for map version %d, and version %d is in force", id, plan.MapVersion, m.Version()), Hint: "Plan again: cleave rebalance plan.",
-		}
-	}
-	var moves []*reshard.Move
-	for _, planned := range plan.Moves {
-		move := &reshard.Move{Keyspace: planned.Keyspace, Source: planned.From, Target: planned.To, Whole: planned.Tables, Why: "plan " + id}
-		for _, r := range planned.Ranges {
-			move.Ranges = append(move.Ranges, reshard.Range{From: r.From, To: r.To})
-		}
-		move.Ranges = reshard.Join(move.Ranges)
-		for _, key := range planned.Keys {
-			move.Pins = append(move.Pins, key)
-		}
-		these := []*reshard.Move{move}
-		if k := m.Keyspace(move.Keyspace); k != nil {
-			these = apart(k, move)
-		}
-		for _, one := range these {
-			if err := one.Check(m); err != nil && !reshard.OnlyMap(err) {
-				return api.MoveList{}, invalidMove(one, err)
-			}
-		}
-		moves = append(moves, these...)
-	}
-	list := api.MoveList{Moves: []api.Move{}}
-	for _, move := range moves {
-		if err := reshard.Ask(ctx, c.config.Store, move); err != nil {
-			return list, err
-		}
-		list.Moves = append(list.Moves, describeMove(move))
-	}
-	c.mover.Poke()
-	return list, nil
 }

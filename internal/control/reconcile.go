@@ -31,6 +31,7 @@ func (c *Cluster) lead(ctx context.Context) {
 		work.Go(func() { c.breakDeadlocks(ctx, leadership) })
 		work.Go(func() { c.keepCopies(ctx, leadership) })
 		work.Go(func() { c.mover.Run(ctx, leadership) })
+		work.Go(func() { c.keepPlans(ctx, leadership) })
 		work.Go(func() { c.automate(ctx, leadership) })
 		work.Wait()
 		resign(leadership, c)
