@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -41,20 +42,14 @@ func plain(owner string) mark { return mark{owner: owner} }
 // errOtherMap says that the map is not as the move has left it.
 var errOtherMap = errors.New("the shard map says something else of what moves")
 
-// covers says whether a part of the keyspace's order is in one of the move's ranges.
-func (m *Move) covers(o order, from, to topology.Point) (bool, error) {
-	for _, r := range m.Ranges {
-		inside, err := o.within(from, to, r)
-		if err != nil || inside {
-			return inside, err
-		}
+// pinned tells the keys that are the move's from others.
+func (m *Move) pinned() func(topology.Point) bool {
+	pins := make(map[string]bool, len(m.Pins))
+	name := func(key topology.Point) string { return strings.Join(key, "\x00") } // which no text of PostgreSQL has
+	for _, p := range m.Pins {
+		pins[name(p)] = true
 	}
-	return false, nil
-}
-
-// hasPin says whether a pinned key is one of the move's.
-func (m *Move) hasPin(key topology.Point) bool {
-	return slices.ContainsFunc(m.Pins, func(p topology.Point) bool { return slices.Equal(p, key) })
+	return func(key topology.Point) bool { return pins[name(key)] }
 }
 
 // marked returns what the map says of the move's ranges and pins; false if that is not one thing. A range that is larger than the move's says it too: others may have merged it with its neighbour.
@@ -68,7 +63,11 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 		return mark{}, false, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
 	}
 	spec, o := k.Spec(), orderOf(k)
-	ranges, err := m.divided(o, spec.Ranges)
+	ranges, err := o.split(spec.Ranges, m.Ranges)
+	if err != nil {
+		return mark{}, false, err
+	}
+	all, err := o.area(m.Ranges)
 	if err != nil {
 		return mark{}, false, err
 	}
@@ -83,7 +82,7 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 		}
 	}
 	for _, r := range ranges {
-		inside, err := m.covers(o, r.From, r.To)
+		inside, err := all.covers(r.From, r.To)
 		if err != nil {
 			return mark{}, false, err
 		}
@@ -91,9 +90,9 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 			note(r.Shard, r.Copies, r.Held)
 		}
 	}
-	pins := 0
+	pins, isPinned := 0, m.pinned()
 	for _, p := range spec.Pins {
-		if m.hasPin(p.Key) {
+		if isPinned(p.Key) {
 			pins++
 			note(p.Shard, p.Copies, p.Held)
 		}
@@ -102,30 +101,6 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 		return mark{}, false, nil
 	}
 	return found[0], true, nil
-}
-
-// divided are ranges that begin and end where those of the move do. Mostly they do anyway, which is seen sooner than they are split.
-func (m *Move) divided(o order, ranges []topology.RangeSpec) ([]topology.RangeSpec, error) {
-	begins := map[string]bool{}
-	for _, r := range ranges {
-		place, err := o.place(r.From)
-		if err != nil {
-			return nil, err
-		}
-		begins[place] = true
-	}
-	for _, r := range m.Ranges {
-		for _, p := range []topology.Point{r.From, r.To} { // the beginning is one, and the end too
-			place, err := o.place(p)
-			if err != nil {
-				return nil, err
-			}
-			if !begins[place] {
-				return o.split(ranges, m.Ranges)
-			}
-		}
-	}
-	return ranges, nil
 }
 
 // publish has the map say something of what moves, if it says one of what is expected, and asks routers for that version on some shards. A map that says it already is returned as it is.
@@ -186,8 +161,12 @@ func (m *Move) changes(now *topology.Map, next mark) ([]topology.Change, error) 
 		if err != nil {
 			return nil, err
 		}
+		all, err := o.area(m.Ranges)
+		if err != nil {
+			return nil, err
+		}
 		for i := range ranges {
-			inside, err := m.covers(o, ranges[i].From, ranges[i].To)
+			inside, err := all.covers(ranges[i].From, ranges[i].To)
 			if err != nil {
 				return nil, err
 			}
@@ -232,21 +211,21 @@ func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
 		return shard.Selection{}, err
 	}
 	k = divided.Keyspace(m.Keyspace)
-	o := orderOf(k)
-	var failed error
+	o, isPinned := orderOf(k), m.pinned()
+	all, failed := o.area(m.Ranges)
 	selection, err := shard.Select(k, func(r topology.Range) bool {
 		from, to, err := o.bounds(r)
 		if err != nil {
 			failed = err
 			return false
 		}
-		inside, err := m.covers(o, from, to)
+		inside, err := all.covers(from, to)
 		failed = errors.Join(failed, err)
 		return inside
 	}, func(p topology.Pin) bool {
 		key, err := k.Texts(p.Encoded)
 		failed = errors.Join(failed, err)
-		return m.hasPin(key)
+		return isPinned(key)
 	})
 	return selection, errors.Join(failed, err)
 }

@@ -53,43 +53,119 @@ func (o order) within(from, to topology.Point, r Range) (bool, error) {
 
 // split divides ranges where others begin and end.
 func (o order) split(ranges []topology.RangeSpec, at []Range) ([]topology.RangeSpec, error) {
-	divided := slices.Clone(ranges)
+	var points []topology.Point
 	for _, r := range at {
 		for _, p := range []topology.Point{r.From, r.To} {
-			if len(p) == 0 {
-				continue
-			}
-			var err error
-			if divided, err = o.splitAt(divided, p); err != nil {
-				return nil, err
+			if len(p) > 0 {
+				points = append(points, p)
 			}
 		}
 	}
-	return divided, nil
+	divided, _, err := o.divide(ranges, points)
+	return divided, err
 }
 
-func (o order) splitAt(ranges []topology.RangeSpec, p topology.Point) ([]topology.RangeSpec, error) {
-	place, err := o.place(p)
+// divide divides ranges at points, in one pass over both: a keyspace may have a hundred thousand ranges, and statements be held meanwhile. It returns the points at which a range begins already, or that are named twice.
+func (o order) divide(ranges []topology.RangeSpec, points []topology.Point) (divided []topology.RangeSpec, already []topology.Point, err error) {
+	begins, err := o.places(len(ranges), func(i int) topology.Point { return ranges[i].From })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	last := 0
-	for i := range ranges {
-		from, err := o.place(ranges[i].From)
-		if err != nil {
+	at, err := o.places(len(points), func(i int) topology.Point { return points[i] })
+	if err != nil {
+		return nil, nil, err
+	}
+	inOrder := make([]int, len(points))
+	for i := range points {
+		inOrder[i] = i
+	}
+	slices.SortFunc(inOrder, func(a, b int) int { return strings.Compare(at[a], at[b]) })
+	divided = make([]topology.RangeSpec, 0, len(ranges)+len(points))
+	for i, r := range ranges {
+		begin := begins[i]
+		for ; len(inOrder) > 0 && (i+1 == len(ranges) || at[inOrder[0]] < begins[i+1]); inOrder = inOrder[1:] {
+			p := points[inOrder[0]]
+			if at[inOrder[0]] <= begin {
+				already = append(already, p)
+				continue
+			}
+			lower := r
+			lower.To, r.From, begin = p, p, at[inOrder[0]]
+			divided = append(divided, lower)
+		}
+		divided = append(divided, r)
+	}
+	return divided, already, nil
+}
+
+// places are those of n points.
+func (o order) places(n int, point func(int) topology.Point) ([]string, error) {
+	places := make([]string, n)
+	for i := range places {
+		var err error
+		if places[i], err = o.place(point(i)); err != nil {
 			return nil, err
 		}
-		if from == place {
-			return ranges, nil
-		}
-		if from < place {
-			last = i
-		}
 	}
-	upper := ranges[last]
-	upper.From = p
-	ranges[last].To = p
-	return slices.Insert(ranges, last+1, upper), nil
+	return places, nil
+}
+
+// area is some ranges of a keyspace's order, in which it is found quickly whether something lies.
+type area struct {
+	o           order
+	begins, end []string // by their places, in order
+	open        bool     // the last one has no end
+}
+
+func (o order) area(ranges []Range) (area, error) {
+	begins, err := o.places(len(ranges), func(i int) topology.Point { return ranges[i].From })
+	if err != nil {
+		return area{}, err
+	}
+	ends, err := o.places(len(ranges), func(i int) topology.Point { return ranges[i].To })
+	if err != nil {
+		return area{}, err
+	}
+	inOrder := make([]int, len(ranges))
+	for i := range ranges {
+		inOrder[i] = i
+	}
+	slices.SortFunc(inOrder, func(a, b int) int { return strings.Compare(begins[a], begins[b]) })
+	all := area{o: o}
+	for _, i := range inOrder {
+		last := len(all.begins) - 1
+		if last < 0 || !all.open && all.end[last] < begins[i] {
+			all.begins, all.end = append(all.begins, begins[i]), append(all.end, ends[i])
+		} else if !all.open {
+			all.end[last] = max(all.end[last], ends[i])
+		}
+		all.open = all.open || len(ranges[i].To) == 0
+	}
+	return all, nil
+}
+
+// covers says whether what is between two points is inside of it.
+func (a area) covers(from, to topology.Point) (bool, error) {
+	begin, err := a.o.place(from)
+	if err != nil {
+		return false, err
+	}
+	end, err := a.o.place(to)
+	if err != nil {
+		return false, err
+	}
+	i, exact := slices.BinarySearch(a.begins, begin)
+	if !exact {
+		i--
+	}
+	switch {
+	case i < 0:
+		return false, nil
+	case a.open && i == len(a.begins)-1:
+		return true, nil
+	default:
+		return len(to) > 0 && end <= a.end[i], nil
+	}
 }
 
 // bounds are the ends of a range.
@@ -126,17 +202,18 @@ func Intersect(k *topology.Keyspace, with []api.MoveRange) ([]topology.RangeSpec
 	if err != nil {
 		return nil, err
 	}
+	all, err := o.area(wanted)
+	if err != nil {
+		return nil, err
+	}
 	var parts []topology.RangeSpec
 	for _, r := range ranges {
-		for _, w := range wanted {
-			inside, err := o.within(r.From, r.To, w)
-			if err != nil {
-				return nil, err
-			}
-			if inside {
-				parts = append(parts, r)
-				break
-			}
+		inside, err := all.covers(r.From, r.To)
+		if err != nil {
+			return nil, err
+		}
+		if inside {
+			parts = append(parts, r)
 		}
 	}
 	return parts, nil

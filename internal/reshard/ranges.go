@@ -12,19 +12,17 @@ import (
 
 // SplitAt returns the ranges of a keyspace, divided at points. No row moves by that.
 func SplitAt(k *topology.Keyspace, points []topology.Point) ([]topology.RangeSpec, error) {
-	o, ranges := orderOf(k), k.Spec().Ranges
 	for _, p := range points {
 		if len(p) == 0 {
 			return nil, errors.New("there is nothing before the beginning")
 		}
-		before := len(ranges)
-		var err error
-		if ranges, err = o.splitAt(slices.Clone(ranges), p); err != nil {
-			return nil, err
-		}
-		if len(ranges) == before {
-			return nil, fmt.Errorf("a range begins at %s already", p)
-		}
+	}
+	ranges, already, err := orderOf(k).divide(k.Spec().Ranges, points)
+	if err != nil {
+		return nil, err
+	}
+	if len(already) > 0 {
+		return nil, fmt.Errorf("a range begins at %s already", already[0])
 	}
 	return ranges, nil
 }
