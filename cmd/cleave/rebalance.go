@@ -39,7 +39,8 @@ func newRebalancePlan(c *connection) *cobra.Command {
 		Use:   "plan",
 		Short: "Propose moves that make shards even",
 		Long: `Propose moves that bring every shard near its share of all bytes, by the shards' weights, with as little
-movement as that takes. Draining shards give all that they have. --rule binds a keyspace to shards with a
+movement as that takes. Draining shards give all that they have. With --algorithm ranges go where that one
+wants them, and when all have moved the keyspace names it. --rule binds a keyspace to shards with a
 label: 'events=region:eu' sends its ranges to shards that have region=eu, and moves those first that are
 elsewhere.`,
 		Example: `  cleave rebalance plan
@@ -100,6 +101,10 @@ func parseRebalanceRules(texts []string) ([]api.RebalanceRule, error) {
 
 func printPlan(w io.Writer, p api.RebalancePlan) error {
 	printWarnings(w, p.Warnings)
+	if len(p.Moves) == 0 && len(p.Assignments) > 0 {
+		fmt.Fprintf(w, "There is nothing to move. 'cleave rebalance apply %s' has %s name algorithm %s.\n", p.ID, keyspacesOf(p.Assignments), p.Algorithm)
+		return nil
+	}
 	if len(p.Moves) == 0 {
 		fmt.Fprintf(w, "The shards are even enough: the fullest has %.2f of its share. There is nothing to move.\n", p.SkewBefore)
 		return nil
@@ -133,8 +138,23 @@ func printPlannedMoves(w io.Writer, p api.RebalancePlan) error {
 	if p.EstimatedSeconds > 0 {
 		fmt.Fprintf(w, "It takes about %s.\n", (time.Duration(p.EstimatedSeconds) * time.Second).Round(time.Second))
 	}
+	if len(p.Assignments) > 0 {
+		fmt.Fprintf(w, "When all has moved, %s will name algorithm %s.\n", keyspacesOf(p.Assignments), p.Algorithm)
+	}
 	fmt.Fprintf(w, "'cleave rebalance apply %s' starts it.\n", p.ID)
 	return nil
+}
+
+// keyspacesOf names keyspaces, which all get the same algorithm.
+func keyspacesOf(assignments []api.RebalanceAssignment) string {
+	names := make([]string, len(assignments))
+	for i, a := range assignments {
+		names[i] = a.Keyspace
+	}
+	if len(names) == 1 {
+		return "keyspace " + names[0]
+	}
+	return "keyspaces " + strings.Join(names, ", ")
 }
 
 func newRebalanceApply(c *connection) *cobra.Command {
@@ -157,6 +177,9 @@ was made, plan again. A plan is applied once: who does so again hears of the sam
 			})
 			if err != nil {
 				return err
+			}
+			if len(list.Moves) == 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), "Nothing has to move.")
 			}
 			if err := printStarted(cmd.OutOrStdout(), list, false); err != nil || !wait {
 				return err

@@ -61,7 +61,7 @@ var answers = map[string]any{
 	"ShardStatus": api.ShardStatus{}, "ReplicaStatus": api.ReplicaStatus{}, "Connections": api.Connections{}, "ShardList": api.ShardList{}, "ShardChanged": api.ShardChanged{},
 	"Keyspace": api.Keyspace{}, "Share": api.Share{}, "RangeTraffic": api.RangeTraffic{}, "KeyspaceList": api.KeyspaceList{}, "KeyspaceChanged": api.KeyspaceChanged{},
 	"Table": api.Table{}, "TablesChanged": api.TablesChanged{}, "TableList": api.TableList{}, "CopiesChecked": api.CopiesChecked{}, "CopyDifference": api.CopyDifference{}, "MapChanged": api.MapChanged{}, "RebuiltMap": api.RebuiltMap{},
-	"RebalancePlan": api.RebalancePlan{}, "RebalanceSplit": api.RebalanceSplit{}, "RebalanceMove": api.RebalanceMove{}, "RebalanceShard": api.RebalanceShard{},
+	"RebalancePlan": api.RebalancePlan{}, "RebalanceSplit": api.RebalanceSplit{}, "RebalanceMove": api.RebalanceMove{}, "RebalanceShard": api.RebalanceShard{}, "RebalanceAssignment": api.RebalanceAssignment{},
 	"AutoSettings": api.AutoSettings{}, "Automation": api.Automation{}, "AutoMove": api.AutoMove{}, "AutoHalt": api.AutoHalt{}, "AutoProposal": api.AutoProposal{}, "AutoEvent": api.AutoEvent{},
 	"Move": api.Move{}, "MoveTable": api.MoveTable{}, "MoveSwitch": api.MoveSwitch{}, "MoveStep": api.MoveStep{}, "MoveList": api.MoveList{},
 	"Verified": api.Verified{}, "VerifiedTable": api.VerifiedTable{}, "Stray": api.Stray{}, "VerifiedMove": api.VerifiedMove{}, "VerifyProgress": api.VerifyProgress{}, "VerifyEvent": api.VerifyEvent{},

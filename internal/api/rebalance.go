@@ -46,6 +46,8 @@ type RebalancePlan struct {
 	Measure    string           `json:"measure"`
 	Splits     []RebalanceSplit `json:"splits"`
 	Moves      []RebalanceMove  `json:"moves"`
+	// Assignments are which algorithms keyspaces name other than now when all has moved as one of the placement library's wants it.
+	Assignments []RebalanceAssignment `json:"assignments"`
 	// Bytes and Rows move, of TotalBytes; MovementShare is which part that is.
 	Bytes         int64   `json:"bytes"`
 	Rows          int64   `json:"rows"`
@@ -65,7 +67,13 @@ type RebalanceSplit struct {
 	At       []string `json:"at"`
 }
 
-// RebalanceMove is all that goes from one shard to another in one keyspace.
+// RebalanceAssignment is which algorithm makes the ranges of a keyspace.
+type RebalanceAssignment struct {
+	Keyspace  string `json:"keyspace"`
+	Algorithm string `json:"algorithm"`
+}
+
+// RebalanceMove is what goes from one shard to another in one keyspace: all of it, or as much as one move takes; of schemas each by itself.
 type RebalanceMove struct {
 	Keyspace string      `json:"keyspace"`
 	From     string      `json:"from"`

@@ -302,8 +302,7 @@ func (r *autoRound) planMoves(ctx context.Context, sizes rebalance.Sizes, fixed 
 // proposeMoves keeps the plan, so that somebody can apply it.
 func (r *autoRound) proposeMoves(ctx context.Context, plan *rebalance.Plan) error {
 	if len(plan.Moves) > 0 {
-		described := describePlan(plan)
-		if err := r.cluster.keepPlan(ctx, &described); err != nil {
+		if err := r.cluster.keepPlan(ctx, &keptPlan{RebalancePlan: describePlan(plan)}); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/rebalance"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -22,8 +23,15 @@ const (
 	keepPlansEvery = 2 * time.Second
 )
 
+// keptPlan is what a plan says, as it is stored.
+type keptPlan struct {
+	api.RebalancePlan
+	// Reached are what keyspaces are to name when all has moved.
+	Reached []rebalance.KeyspaceAssignment `json:"reached,omitempty"`
+}
+
 // keepPlan stores a plan under its ID. The same one may be kept already, and stays; if it was applied, it is planned anew as soon as none of its moves is under way any more.
-func (c *Cluster) keepPlan(ctx context.Context, plan *api.RebalancePlan) error {
+func (c *Cluster) keepPlan(ctx context.Context, plan *keptPlan) error {
 	if len(plan.Moves) > maxPlannedMoves {
 		plan.Warnings = append(plan.Warnings, fmt.Sprintf("it has %d moves, and can be applied with at most %d: limit them", len(plan.Moves), maxPlannedMoves))
 	}
@@ -93,7 +101,9 @@ func (c *Cluster) ApplyRebalance(ctx context.Context, id string) (api.MoveList, 
 				return api.MoveList{}, refused
 			}
 		}
-		plan, err = c.askPlanned(ctx, plan, described)
+		if plan, err = c.askPlanned(ctx, plan, described); err == nil && len(plan.Jobs) == 0 && !plan.Settled {
+			err = c.goOnWith(ctx, plan) // nothing has to move first
+		}
 		switch {
 		case err == nil:
 			c.mover.Poke()
@@ -105,7 +115,7 @@ func (c *Cluster) ApplyRebalance(ctx context.Context, id string) (api.MoveList, 
 }
 
 // readPlan reads a plan, and what it says.
-func (c *Cluster) readPlan(ctx context.Context, id string) (plan store.Plan, described api.RebalancePlan, err error) {
+func (c *Cluster) readPlan(ctx context.Context, id string) (plan store.Plan, described keptPlan, err error) {
 	plan, err = c.config.Store.Plan(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNoPlan):
@@ -120,7 +130,7 @@ func (c *Cluster) readPlan(ctx context.Context, id string) (plan store.Plan, des
 }
 
 // mayApply says why a plan that nobody has applied yet cannot be.
-func (c *Cluster) mayApply(ctx context.Context, plan store.Plan, described api.RebalancePlan) error {
+func (c *Cluster) mayApply(ctx context.Context, plan store.Plan, described keptPlan) error {
 	m, err := c.config.Store.Map(ctx)
 	if err != nil {
 		return err
@@ -173,7 +183,7 @@ func isUnseen(m *reshard.Move) bool {
 }
 
 // askPlanned asks for all jobs of a plan, as many as go at a time. It goes on where somebody else has stopped.
-func (c *Cluster) askPlanned(ctx context.Context, plan store.Plan, described api.RebalancePlan) (store.Plan, error) {
+func (c *Cluster) askPlanned(ctx context.Context, plan store.Plan, described keptPlan) (store.Plan, error) {
 	m, err := c.Map(ctx)
 	if err != nil {
 		return plan, err
@@ -189,7 +199,7 @@ func (c *Cluster) askPlanned(ctx context.Context, plan store.Plan, described api
 }
 
 // jobsOf are the jobs of a plan, to be carried out in this order. The first have these names, others are drawn.
-func jobsOf(m *topology.Map, plan store.Plan, described api.RebalancePlan, names []string) ([]store.Job, error) {
+func jobsOf(m *topology.Map, plan store.Plan, described keptPlan, names []string) ([]store.Job, error) {
 	began := plan.Applied
 	if began.IsZero() {
 		began = time.Now().UTC()
@@ -293,5 +303,29 @@ func (c *Cluster) goOnWith(ctx context.Context, plan store.Plan) error {
 	if open, err := c.isOpen(ctx, plan); err != nil || open {
 		return err
 	}
+	_, described, err := c.readPlan(ctx, plan.ID)
+	if err != nil {
+		return err
+	}
+	for _, a := range described.Reached {
+		if err := c.assign(ctx, a); err != nil {
+			return err
+		}
+	}
 	return c.config.Store.SettlePlan(ctx, plan)
+}
+
+// assign has a keyspace name the algorithm that has made its ranges, if that is what they are: a move may have been taken back, and others made.
+func (c *Cluster) assign(ctx context.Context, a rebalance.KeyspaceAssignment) error {
+	m, err := c.config.Store.Update(ctx, func(m *topology.Map) (*topology.Map, error) {
+		k := m.Keyspace(a.Keyspace)
+		if k == nil || k.Hashes() == nil || rebalance.Layout(k.Hashes()) != a.Layout || k.Assignment().Equal(a.Assignment) {
+			return m, nil
+		}
+		return m.Next(topology.ReplaceRanges(a.Keyspace, k.Spec().Ranges, a.Assignment))
+	})
+	if err == nil {
+		c.applied(ctx, m.Version())
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -338,5 +339,82 @@ func TestAPlanCanBeMadeAgain(t *testing.T) {
 	second, err := c.ApplyRebalance(t.Context(), again.ID)
 	if err != nil || again.ID != plan.ID || len(second.Moves) != len(first.Moves) || idsOf(second) == idsOf(first) {
 		t.Errorf("planned again: %v, plan %s after %s, moves %s after %s", err, again.ID, plan.ID, idsOf(second), idsOf(first))
+	}
+}
+
+// TestTheAlgorithmIsNamedWhenAllHasMoved, and not before, nor if somebody has taken a part of it back.
+func TestTheAlgorithmIsNamedWhenAllHasMoved(t *testing.T) {
+	c := operations(t, startEtcd(t))
+	smallCluster(t, c, 3)
+	leadership, err := c.config.Store.Campaign(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(keyspace string) string {
+		t.Helper()
+		if err := c.goOnWithPlans(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m, err := c.config.Store.Map(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Keyspace(keyspace).Assignment().Algorithm
+	}
+	apply := func(keyspace string) api.MoveList {
+		t.Helper()
+		plan := c.planByMap(t, api.PlanRebalance{Algorithm: "weighted-ring", Keyspaces: []string{keyspace}})
+		if want := []api.RebalanceAssignment{{Keyspace: keyspace, Algorithm: "weighted-ring"}}; !slices.Equal(plan.Assignments, want) {
+			t.Fatalf("%+v, not %+v", plan.Assignments, want)
+		}
+		list, err := c.ApplyRebalance(t.Context(), plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	carryOut := func(list api.MoveList) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.mover.Run(ctx, leadership) })
+		defer running.Wait()
+		defer cancel()
+		eventually(t, "all moves have ended", func() bool {
+			for _, m := range list.Moves {
+				if now, err := c.Move(t.Context(), m.ID); err != nil || !reshard.Phase(now.Phase).HasEnded() {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	users := apply("users")
+	if len(users.Moves) < 2 || named("users") != "" {
+		t.Fatalf("%d moves were asked for, and the keyspace names %q", len(users.Moves), named("users"))
+	}
+	carryOut(users)
+	if got := named("users"); got != "weighted-ring" {
+		t.Errorf("all has moved, and the keyspace names %q", got)
+	}
+	orders := apply("orders")
+	if _, err := c.WishMove(t.Context(), orders.Moves[len(orders.Moves)-1].ID, "cancel"); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(orders)
+	if got := named("orders"); got != "" {
+		t.Errorf("not all has moved, and the keyspace names %q", got)
+	}
+	// What is as the algorithm wants it already is named at once.
+	if _, err := c.config.Store.Update(t.Context(), func(m *topology.Map) (*topology.Map, error) {
+		return m.Next(topology.ReplaceRanges("users", m.Keyspace("users").Spec().Ranges, topology.Assignment{}))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if again := apply("users"); len(again.Moves) > 0 || named("users") != "weighted-ring" {
+		t.Errorf("%d moves, and the keyspace names %q", len(again.Moves), named("users"))
+	}
+	if plan := c.planByMap(t, api.PlanRebalance{Algorithm: "weighted-ring", Keyspaces: []string{"users"}}); len(plan.Moves)+len(plan.Assignments) > 0 {
+		t.Errorf("there is still something to do: %+v", plan)
 	}
 }

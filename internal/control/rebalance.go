@@ -74,7 +74,14 @@ func (c *Cluster) planFor(ctx context.Context, m *topology.Map, sizes rebalance.
 			described.Warnings = append(described.Warnings, stays)
 		}
 	}
-	return described, c.keepPlan(ctx, &described)
+	for _, a := range plan.Assignments {
+		if !m.Keyspace(a.Keyspace).Assignment().Equal(a.Assignment) {
+			described.Assignments = append(described.Assignments, api.RebalanceAssignment{Keyspace: a.Keyspace, Algorithm: a.Assignment.Algorithm})
+		}
+	}
+	kept := keptPlan{described, plan.Assignments}
+	err = c.keepPlan(ctx, &kept)
+	return kept.RebalancePlan, err
 }
 
 // tableSizesQuery tells the size of each table, partitions included, about how many rows it has, and how much work it has done.
@@ -255,7 +262,7 @@ func describePlan(p *rebalance.Plan) api.RebalancePlan {
 	d := api.RebalancePlan{
 		ID: p.ID, MapVersion: p.MapVersion, Algorithm: p.Algorithm, Measure: string(p.Measure), Bytes: p.Bytes, Rows: p.Rows, TotalBytes: p.TotalBytes, MovementShare: p.MovementShare,
 		SkewBefore: p.SkewBefore, SkewAfter: p.SkewAfter, EstimatedSeconds: p.EstimatedSeconds,
-		Splits: []api.RebalanceSplit{}, Moves: []api.RebalanceMove{}, Shards: []api.RebalanceShard{}, Warnings: append([]string{}, p.Warnings...),
+		Splits: []api.RebalanceSplit{}, Moves: []api.RebalanceMove{}, Assignments: []api.RebalanceAssignment{}, Shards: []api.RebalanceShard{}, Warnings: append([]string{}, p.Warnings...),
 	}
 	for _, s := range p.Splits {
 		d.Splits = append(d.Splits, api.RebalanceSplit{Keyspace: s.Keyspace, At: s.At})

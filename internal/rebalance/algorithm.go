@@ -88,7 +88,7 @@ func (p *planner) assign(k *measured, settings topology.Assignment, to *placemen
 	if seats := to.Shards(); !slices.EqualFunc(seats, shards, func(name string, s placement.Shard) bool { return name == s.Name }) {
 		settings.Seats = seats
 	}
-	p.assignments = append(p.assignments, KeyspaceAssignment{Keyspace: k.Name(), Assignment: settings})
+	p.assignments = append(p.assignments, KeyspaceAssignment{Keyspace: k.Name(), Assignment: settings, Layout: Layout(to)})
 }
 
 // cuts returns where the wishes change.

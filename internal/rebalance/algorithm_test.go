@@ -60,6 +60,13 @@ func TestAlgorithmsGetTheirMap(t *testing.T) {
 			if moved := mapAfter(t, w, plan).Diff(want).Extent; !moved.IsZero() {
 				t.Errorf("%f of the space is not where %s wants it", moved.Share(), info.Name)
 			}
+			if Layout(mapAfter(t, w, plan)) != plan.Assignments[0].Layout || Layout(from) == plan.Assignments[0].Layout {
+				t.Error("the layout does not tell whether the plan has been carried out")
+			}
+			half := must[*Plan](t)(Balance(m, w.sizes, Options{Algorithm: info.Name, MaxBytes: plan.Bytes / 2}))
+			if len(half.Assignments) > 0 || Layout(mapAfter(t, w, half)) == plan.Assignments[0].Layout || half.ID == plan.ID {
+				t.Errorf("half of the plan counts as all of it: %d of %d bytes, %+v", half.Bytes, plan.Bytes, half.Assignments)
+			}
 			if len(plan.Moves) == 0 || plan.Moves[0].Reason != ByAlgorithm || len(plan.Warnings) > 0 || plan.Assignments[0].Assignment.Algorithm != info.Name {
 				t.Errorf("%d moves, %v, %+v", len(plan.Moves), plan.Warnings, plan.Assignments)
 			}

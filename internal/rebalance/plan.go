@@ -10,11 +10,12 @@ import (
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/placement"
 )
 
 // Plan says what to move, and what comes of it.
 type Plan struct {
-	// ID depends on the version of the map and on what goes where, so the same decision has the same ID even if sizes were measured anew.
+	// ID depends on the version of the map, on what goes where and on Assignments, so the same decision has the same ID even if sizes were measured anew.
 	ID         string `json:"id"`
 	MapVersion uint64 `json:"map_version"`
 	// Algorithm, Measure and Tolerance are what the plan was made with. Measure is width if nothing else was known.
@@ -25,7 +26,7 @@ type Plan struct {
 	Splits []Split `json:"splits,omitempty"`
 	// Moves are ordered by how urgent they are, then by keyspace and shards.
 	Moves []Move `json:"moves"`
-	// Assignments are to be noted with the ranges once they have moved, if one of placement's algorithms made the plan.
+	// Assignments are what keyspaces are to name as what made their ranges once all has moved: those that one of placement's algorithms then has made, which a limit, a rule or the state of a shard may keep it from.
 	Assignments []KeyspaceAssignment `json:"assignments,omitempty"`
 	// Bytes and Rows are how many move, and TotalBytes all that there are in the keyspaces that were looked at.
 	Bytes      int64 `json:"bytes"`
@@ -89,6 +90,36 @@ type Split struct {
 type KeyspaceAssignment struct {
 	Keyspace   string              `json:"keyspace"`
 	Assignment topology.Assignment `json:"assignment"`
+	// Layout is what [Layout] says of the keyspace then.
+	Layout string `json:"layout"`
+}
+
+// Layout is a digest of who owns what of a keyspace's hashes. Ranges that are beside each other and have the same owner count as one.
+func Layout(m *placement.Map) string {
+	var l layout
+	for r := range m.All() {
+		l.add(r.Lo, r.Owner)
+	}
+	return l.String()
+}
+
+// layout is one in the making.
+type layout struct {
+	text  strings.Builder
+	owner string
+}
+
+// add adds the next range.
+func (l *layout) add(lo uint64, owner string) {
+	if owner != l.owner {
+		fmt.Fprintf(&l.text, "%016x %q\n", lo, owner)
+	}
+	l.owner = owner
+}
+
+func (l *layout) String() string {
+	sum := sha256.Sum256([]byte(l.text.String()))
+	return hex.EncodeToString(sum[:16])
 }
 
 // Holding is what a shard has of the keyspaces that were looked at. What has a move under way counts where it is going.
@@ -183,7 +214,7 @@ func (p *planner) plan(skewBefore float64) *Plan {
 	moves := p.moves()
 	plan := &Plan{
 		MapVersion: p.m.Version(), Algorithm: p.options.Algorithm, Measure: p.measure, Tolerance: p.options.Tolerance,
-		Assignments: p.assignments, SkewBefore: skewBefore, SkewAfter: p.skew(), Moves: moves, Splits: p.splits(),
+		Assignments: p.reached(), SkewBefore: skewBefore, SkewAfter: p.skew(), Moves: moves, Splits: p.splits(),
 	}
 	for i := range p.units {
 		u := &p.units[i]
@@ -200,11 +231,33 @@ func (p *planner) plan(skewBefore float64) *Plan {
 	for i := range p.shards {
 		plan.Shards = append(plan.Shards, p.changeOf(&p.shards[i]))
 	}
-	plan.ID = identify(plan.MapVersion, plan.Moves)
+	plan.ID = identify(plan.MapVersion, plan.Moves, plan.Assignments)
 	plan.EstimatedSeconds = estimate(plan.Moves, p.options.BytesPerSecond)
 	p.warnOfRest()
 	plan.Warnings = append([]string{}, p.warnings...)
 	return plan
+}
+
+// reached are the assignments of keyspaces in which everything is where the algorithm wants it when all has moved.
+func (p *planner) reached() (assignments []KeyspaceAssignment) {
+	after := map[string]*layout{}
+	for i := range p.units {
+		u := &p.units[i]
+		k := p.keyspaces[u.keyspace]
+		if u.wanted < 0 || u.pin {
+			continue
+		}
+		if after[k.Name()] == nil {
+			after[k.Name()] = &layout{}
+		}
+		after[k.Name()].add(hashOfBound(u.span.Lo), p.shards[u.owner].Name())
+	}
+	for _, a := range p.assignments {
+		if l := after[a.Keyspace]; l != nil && l.String() == a.Layout {
+			assignments = append(assignments, a)
+		}
+	}
+	return assignments
 }
 
 func (p *planner) changeOf(s *shard) ShardChange {
@@ -363,8 +416,8 @@ func (p *planner) splits() []Split {
 	return splits
 }
 
-// identify hashes what goes where.
-func identify(version uint64, moves []Move) string {
+// identify hashes what goes where, and what keyspaces are to name.
+func identify(version uint64, moves []Move, assignments []KeyspaceAssignment) string {
 	type place struct {
 		Keyspace, Source, Target string
 		Bounds                   [][2]topology.Point
@@ -387,9 +440,10 @@ func identify(version uint64, moves []Move) string {
 		return cmp.Or(strings.Compare(a.Keyspace, b.Keyspace), strings.Compare(a.Source, b.Source), strings.Compare(a.Target, b.Target), strings.Compare(begin(a), begin(b)))
 	})
 	text, err := json.Marshal(struct {
-		Version uint64
-		Places  []place
-	}{version, places})
+		Version     uint64
+		Places      []place
+		Assignments []KeyspaceAssignment `json:",omitempty"`
+	}{version, places, assignments})
 	if err != nil {
 		panic("rebalance: " + err.Error()) // texts and numbers can always be written
 	}

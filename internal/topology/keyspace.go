@@ -49,6 +49,11 @@ type Assignment struct {
 	Seats []string `json:"seats,omitempty"`
 }
 
+// Equal says whether both name the same algorithm with the same settings.
+func (a Assignment) Equal(b Assignment) bool {
+	return a.Algorithm == b.Algorithm && a.Slots == b.Slots && a.VirtualNodes == b.VirtualNodes && slices.Equal(a.Seats, b.Seats)
+}
+
 // CopyState says why a shard has rows that it does not own.
 type CopyState string
 
