@@ -48,7 +48,7 @@ type process struct {
 }
 
 // startEtcd starts an etcd for a test.
-func startEtcd(t *testing.T) []string {
+func startEtcd(t testing.TB) []string {
 	t.Helper()
 	embedded, err := store.StartEmbedded(t.Context(), store.EmbeddedConfig{Dir: t.TempDir(), Fast: true})
 	if err != nil {
@@ -150,7 +150,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	t.Fatalf("in 30 seconds it did not come to pass that %s", what)
 }
 
-func execute(t *testing.T, server *localpg.Server, sql string) {
+func execute(t testing.TB, server *localpg.Server, sql string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), server.DSN("postgres"))
 	if err != nil {

@@ -58,7 +58,7 @@ func TestMovesOfManyRangesAreDivided(t *testing.T) {
 }
 
 // mapOf is a map of shards named s1, s2 … that no server stands behind.
-func mapOf(t *testing.T, shards int, more ...topology.Change) *topology.Map {
+func mapOf(t testing.TB, shards int, more ...topology.Change) *topology.Map {
 	t.Helper()
 	m, err := topology.New("0b5b6f3e-1d8e-4a56-9d0c-3f6a1f3b7c11")
 	if err != nil {

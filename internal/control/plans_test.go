@@ -15,12 +15,13 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/rebalance"
 	"github.com/cleavedb/cleave/internal/reshard"
+	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // largeCluster is a map of many shards of two weights with many ranges in two keyspaces, dealt by chance, and how much each has.
-func largeCluster(t *testing.T, shards, ranges int) (*topology.Map, rebalance.Sizes) {
+func largeCluster(t testing.TB, shards, ranges int, more ...topology.Change) (*topology.Map, rebalance.Sizes) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
 	var changes []topology.Change
@@ -37,14 +38,50 @@ func largeCluster(t *testing.T, shards, ranges int) (*topology.Map, rebalance.Si
 		}
 		changes, sizes = append(changes, topology.CreateKeyspace(spec)), append(sizes, one)
 	}
-	return mapOf(t, shards, changes...), sizes
+	return mapOf(t, shards, append(changes, more...)...), sizes
+}
+
+// TestSizesOfAThousandShards are summed up without a look at all ranges for each of them, which took minutes.
+func TestSizesOfAThousandShards(t *testing.T) {
+	ranges := 150_000
+	if raceDetector {
+		ranges = 25_000
+	}
+	tables := map[string]topology.Change{}
+	for _, name := range []string{"orders", "users"} {
+		tables[name] = topology.SetTable(topology.TableSpec{Name: "public." + name, Kind: topology.Sharded, Keyspace: name, Key: []string{"id"}})
+	}
+	m, _ := largeCluster(t, 1000, ranges, tables["orders"], tables["users"])
+	byShard, want := map[string][]measured{}, map[string]int64{"orders": 0, "users": 0}
+	for s := range m.Shards() {
+		for name := range want {
+			size := int64(len(name) * s.Number())
+			byShard[s.Name()] = append(byShard[s.Name()], measured{table: "public." + name, Size: rebalance.Size{Bytes: size}})
+			want[name] += size
+		}
+	}
+	for _, one := range sizesIn(m, byShard, listAllRawRanges(m), nil) {
+		sum := int64(0)
+		for _, s := range one.Shards {
+			sum += s.Bytes
+		}
+		if sum != want[one.Keyspace] || len(one.Shards) != 1000 || len(one.Ranges) > 0 {
+			t.Errorf("keyspace %s has %d bytes on %d shards, not %d", one.Keyspace, sum, len(one.Shards), want[one.Keyspace])
+		}
+	}
 }
 
 // operations are those of a cluster whose shards nobody looks at.
-func operations(t *testing.T, endpoints []string) *Cluster {
+func operations(t testing.TB, endpoints []string) *Cluster {
+	t.Helper()
+	return operationsUnder(t, endpoints, "")
+}
+
+// operationsUnder are those of one of several clusters in an etcd.
+func operationsUnder(t testing.TB, endpoints []string, prefix string) *Cluster {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	s, err := store.Open(store.Config{Endpoints: endpoints, Logger: logger})
+	s, err := store.Open(store.Config{Endpoints: endpoints, Prefix: prefix, Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +91,7 @@ func operations(t *testing.T, endpoints []string) *Cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(follower.Close)
-	return New(Config{Store: s, Follower: follower, Logger: logger})
+	return New(Config{Store: s, Follower: follower, Logger: logger, Access: shard.Access{User: "postgres", Database: "postgres", SSLMode: "disable"}})
 }
 
 // TestAPlanForAThousandShards is kept and applied, whatever it takes, and whoever looks what there is to do does not read it.

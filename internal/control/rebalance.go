@@ -109,7 +109,7 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 	if err != nil {
 		return nil, nil, err
 	}
-	names := shardedTables(m)
+	names, raw, placed := shardedTables(m), listAllRawRanges(m), placedSchemas(m)
 	var lock sync.Mutex
 	byShard, samples, schemas := map[string][]measured{}, map[string]map[string][]topology.Point{}, map[string]map[string]rebalance.Size{}
 	for _, look := range each(specsOf(m), func(spec topology.ShardSpec) inspected {
@@ -125,14 +125,14 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 				return err
 			}
 			c.load(spec.Name, found, time.Now())
-			keys, err := sampleKeys(ctx, s, m, spec.Name, found)
+			keys, err := sampleKeys(ctx, s, m, raw, spec.Name, found)
 			if err != nil {
 				return err
 			}
-			placed, err := schemaSizes(ctx, s, schemasOn(m, spec.Name))
+			sizes, err := schemaSizes(ctx, s, placed[spec.Name])
 			lock.Lock()
 			defer lock.Unlock()
-			byShard[spec.Name], samples[spec.Name], schemas[spec.Name] = found, keys, placed
+			byShard[spec.Name], samples[spec.Name], schemas[spec.Name] = found, keys, sizes
 			return err
 		})}
 	}) {
@@ -142,24 +142,23 @@ func (c *Cluster) measure(ctx context.Context, m *topology.Map) (sizes rebalance
 		}
 	}
 	withoutAir(byShard)
-	sizes = append(sizesIn(m, byShard, samples), sizesOfSchemas(m, schemas)...)
+	sizes = append(sizesIn(m, byShard, raw, samples), sizesOfSchemas(m, schemas)...)
 	addCounts(m, sizes, reports)
 	return sizes, silent, nil
 }
 
-// schemasOn are the schemas that keyspaces place on a shard.
-func schemasOn(m *topology.Map, shard string) (names []string) {
+// placedSchemas are the schemas that keyspaces place, by the shards that have them.
+func placedSchemas(m *topology.Map) map[string][]string {
+	placed := map[string][]string{}
 	for _, k := range m.Keyspaces() {
 		if k.Strategy() != topology.BySchema {
 			continue
 		}
 		for _, pin := range k.Spec().Pins {
-			if pin.Shard == shard {
-				names = append(names, pin.Key[0])
-			}
+			placed[pin.Shard] = append(placed[pin.Shard], pin.Key[0])
 		}
 	}
-	return names
+	return placed
 }
 
 func schemaSizes(ctx context.Context, s session, schemas []string) (map[string]rebalance.Size, error) {
@@ -230,7 +229,7 @@ func withoutAir(byShard map[string][]measured) {
 }
 
 // sizesIn sums up what shards have of the keyspaces in which they own something.
-func sizesIn(m *topology.Map, byShard map[string][]measured, samples map[string]map[string][]topology.Point) (sizes rebalance.Sizes) {
+func sizesIn(m *topology.Map, byShard map[string][]measured, raw []*rawRanges, samples map[string]map[string][]topology.Point) (sizes rebalance.Sizes) {
 	for _, k := range m.Keyspaces() {
 		if k.Strategy() == topology.BySchema {
 			continue
@@ -250,8 +249,10 @@ func sizesIn(m *topology.Map, byShard map[string][]measured, samples map[string]
 				}
 			}
 			one.Shards = append(one.Shards, total)
-			ranges, pins := sampledSizes(k, share.Shard, samples[share.Shard][k.Name()], total.Size)
-			one.Ranges, one.Pins = append(one.Ranges, ranges...), append(one.Pins, pins...)
+			if at := slices.IndexFunc(raw, func(r *rawRanges) bool { return r.Keyspace == k }); at >= 0 {
+				ranges, pins := raw[at].sampledSizes(share.Shard, samples[share.Shard][k.Name()], total.Size)
+				one.Ranges, one.Pins = append(one.Ranges, ranges...), append(one.Pins, pins...)
+			}
 		}
 		sizes = append(sizes, one)
 	}

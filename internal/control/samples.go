@@ -24,15 +24,44 @@ const (
 	splitPointsKept = 63
 )
 
+// rawRanges are the ranges of a keyspace by range. They are listed once for all shards: there may be a thousand of those, and a hundred thousand ranges.
+type rawRanges struct {
+	*topology.Keyspace
+	begins []string
+	from   []topology.Point
+	of     map[string][]int // those of each shard
+}
+
+func listRawRanges(k *topology.Keyspace) *rawRanges {
+	list := &rawRanges{Keyspace: k, of: map[string][]int{}}
+	for i, r := range k.Spec().Ranges {
+		list.from, list.of[r.Shard] = append(list.from, r.From), append(list.of[r.Shard], i)
+	}
+	for r := range k.Ranges() {
+		list.begins = append(list.begins, r.Key.Lo)
+	}
+	return list
+}
+
+// listAllRawRanges does so for all keyspaces by range.
+func listAllRawRanges(m *topology.Map) (all []*rawRanges) {
+	for _, k := range m.Keyspaces() {
+		if k.Strategy() == topology.ByRange {
+			all = append(all, listRawRanges(k))
+		}
+	}
+	return all
+}
+
 // sampleKeys asks a shard for keys of keyspaces by range that it has a part of, in the order of pages, not of keys: from the largest table of each, which is where most of the bytes are. Ranges of
 // raw keys say nothing of how many rows they have; those of hashes are taken to have as many as they are wide.
-func sampleKeys(ctx context.Context, s session, m *topology.Map, shard string, tables []measured) (map[string][]topology.Point, error) {
+func sampleKeys(ctx context.Context, s session, m *topology.Map, all []*rawRanges, shard string, tables []measured) (map[string][]topology.Point, error) {
 	samples := map[string][]topology.Point{}
-	for _, k := range m.Keyspaces() {
-		if k.Strategy() != topology.ByRange || !owns(k, shard) {
+	for _, k := range all {
+		if len(k.of[shard]) == 0 {
 			continue
 		}
-		table, size := largestOf(m, k, tables)
+		table, size := largestOf(m, k.Keyspace, tables)
 		if table == nil {
 			continue
 		}
@@ -96,19 +125,14 @@ func sampleTable(ctx context.Context, s session, table *topology.Table, size reb
 
 // sampledSizes shares out what a shard has of a keyspace over its ranges and pins as sampled keys lie in them, and tells where its ranges can be cut into parts of equal size.
 // Keys that the shard does not own, because their rows are moving, do not count. Nothing comes of it if there are no others.
-func sampledSizes(k *topology.Keyspace, shard string, sample []topology.Point, total rebalance.Size) (ranges []rebalance.RangeSize, pins []rebalance.PinSize) {
-	specs := k.Spec().Ranges
-	begins, owned := make([]string, 0, len(specs)), make([]bool, 0, len(specs))
-	for r := range k.Ranges() {
-		begins, owned = append(begins, r.Key.Lo), append(owned, r.Owner.Name() == shard)
-	}
+func (k *rawRanges) sampledSizes(shard string, sample []topology.Point, total rebalance.Size) (ranges []rebalance.RangeSize, pins []rebalance.PinSize) {
 	inRange, inPin, all := map[int][]string{}, map[string]int64{}, int64(0)
 	for _, key := range sample {
 		encoded, err := k.Encode(key)
 		if err != nil {
 			continue // it is no key that a router could name
 		}
-		at, exact := slices.BinarySearch(begins, encoded)
+		at, exact := slices.BinarySearch(k.begins, encoded)
 		if !exact {
 			at--
 		}
@@ -133,10 +157,8 @@ func sampledSizes(k *topology.Keyspace, shard string, sample []topology.Point, t
 	share := func(n int64) rebalance.Size {
 		return rebalance.Size{Bytes: int64(float64(total.Bytes) * (float64(n) / float64(all))), Rows: int64(float64(total.Rows) * (float64(n) / float64(all)))}
 	}
-	for i, spec := range specs {
-		if owned[i] {
-			ranges = append(ranges, rebalance.RangeSize{From: spec.From, Size: share(int64(len(inRange[i]))), SplitAt: quantiles(k, begins[i], inRange[i])})
-		}
+	for _, i := range k.of[shard] {
+		ranges = append(ranges, rebalance.RangeSize{From: k.from[i], Size: share(int64(len(inRange[i]))), SplitAt: quantiles(k.Keyspace, k.begins[i], inRange[i])})
 	}
 	for encoded, n := range inPin {
 		if key, err := k.Texts(encoded); err == nil {

@@ -137,16 +137,16 @@ func TestSampledSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := m.Keyspace("events")
+	k := listRawRanges(m.Keyspace("events"))
 	sample := []topology.Point{{"1"}, {"2"}, {"3"}, {"3"}, {"150"}, {"150"}, {"120"}, {"200"}, {"250"}}
-	ranges, pins := sampledSizes(k, "a", sample, rebalance.Size{Bytes: 800, Rows: 8})
+	ranges, pins := k.sampledSizes("a", sample, rebalance.Size{Bytes: 800, Rows: 8})
 	if len(ranges) != 2 || ranges[0].Bytes != 400 || ranges[1].Bytes != 200 || len(pins) != 1 || pins[0].Bytes != 200 {
 		t.Errorf("%+v, %+v", ranges, pins)
 	}
 	if points := ranges[1].SplitAt; len(points) != 1 || points[0].String() != "250" { // not 200, where it begins
 		t.Errorf("%v", points)
 	}
-	if ranges, pins := sampledSizes(k, "b", []topology.Point{{"1"}}, rebalance.Size{Bytes: 800}); ranges != nil || pins != nil {
+	if ranges, pins := k.sampledSizes("b", []topology.Point{{"1"}}, rebalance.Size{Bytes: 800}); ranges != nil || pins != nil {
 		t.Errorf("%+v, %+v of rows that are not owned", ranges, pins)
 	}
 }

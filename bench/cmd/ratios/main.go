@@ -57,9 +57,13 @@ func run(bench, benchtime string, count int) error {
 	return results.print()
 }
 
-// build compiles the benchmarks beside peers, in this module, and those of one of ours against another.
+// build compiles the benchmarks beside peers, in this module, and those of ours against each other.
 func build(folder string) (binaries []string, err error) {
-	for module, pattern := range map[string]string{".": ".", "..": "./shardmap"} {
+	for i, pattern := range []string{".", "./shardmap", "./internal/control"} {
+		module := ".."
+		if i == 0 {
+			module = "."
+		}
 		binary := filepath.Join(folder, fmt.Sprintf("bench%d.test", len(binaries)))
 		compile := exec.Command("go", "test", "-C", module, "-c", "-o", binary, pattern)
 		compile.Stderr = os.Stderr
