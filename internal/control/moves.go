@@ -20,7 +20,7 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	if err != nil {
 		return api.MoveList{}, err
 	}
-	if _, err := adjustmentOf(request.MoveLimits); err != nil {
+	if err := checkOptions(request); err != nil {
 		return api.MoveList{}, err
 	}
 	undeclared, err := c.undeclared(ctx, m, request)
@@ -215,6 +215,29 @@ func keyspaceMoves(k *topology.Keyspace, request api.StartMove) ([]*reshard.Move
 	}
 	slices.SortStableFunc(moves, func(a, b *reshard.Move) int { return strings.Compare(a.Source, b.Source) })
 	return moves, nil
+}
+
+// Limits of options that somebody may have meant otherwise.
+const (
+	maxStreams   = 64
+	longestKeep  = 366 * 24 * time.Hour
+	longestPause = time.Hour
+)
+
+// checkOptions says what of the options makes no sense. 0 is the usual.
+func checkOptions(request api.StartMove) error {
+	_, err := adjustmentOf(request.MoveLimits)
+	switch {
+	case err != nil:
+		return err
+	case request.Streams < 0 || request.Streams > maxStreams:
+		return &InvalidError{Message: fmt.Sprintf("%d copies cannot run at once", request.Streams), Hint: fmt.Sprintf("Up to %d can; each takes a connection on both shards.", maxStreams)}
+	case !(request.KeepSeconds >= 0) || request.KeepSeconds > longestKeep.Seconds():
+		return &InvalidError{Message: fmt.Sprintf("a way back cannot be kept for %g seconds", request.KeepSeconds), Hint: "A year is the longest; the servers keep what they need for it."}
+	case request.PauseLimitMS < 0 || request.PauseLimitMS > longestPause.Milliseconds():
+		return &InvalidError{Message: fmt.Sprintf("statements cannot be held for %d ms", request.PauseLimitMS), Hint: "An hour is the longest, and a second the usual."}
+	}
+	return nil
 }
 
 func optionsOf(request api.StartMove) reshard.Options {

@@ -1,7 +1,9 @@
 package control
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -72,4 +74,20 @@ func mapOf(t testing.TB, shards int, more ...topology.Change) *topology.Map {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// TestOptionsThatMakeNoSense are not taken for the usual ones.
+func TestOptionsThatMakeNoSense(t *testing.T) {
+	for name, request := range map[string]api.StartMove{
+		"streams": {Streams: -1}, "many streams": {Streams: 1000}, "keep": {KeepSeconds: -1}, "no number": {KeepSeconds: math.NaN()}, "for ever": {KeepSeconds: 1e12}, "pause": {PauseLimitMS: -1}, "a day": {PauseLimitMS: 86_400_000},
+		"rate": {MoveLimits: api.MoveLimits{MaxRate: ptr(int64(-1))}}, "load": {MoveLimits: api.MoveLimits{MaxLoad: ptr(0.5)}}, "lag": {MoveLimits: api.MoveLimits{MaxLagSeconds: ptr(-1.0)}}, "wal": {MoveLimits: api.MoveLimits{MaxWAL: ptr(int64(0))}},
+	} {
+		var invalid *InvalidError
+		if err := checkOptions(request); !errors.As(err, &invalid) || invalid.Hint == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := checkOptions(api.StartMove{Streams: 4, KeepSeconds: 86400, PauseLimitMS: 2000}); err != nil {
+		t.Error(err)
+	}
 }

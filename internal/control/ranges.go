@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/rebalance"
 	"github.com/cleavedb/cleave/internal/reshard"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -148,7 +149,7 @@ func (c *Cluster) changeRanges(ctx context.Context, name string, change func(*to
 		case k == nil:
 			return nil, &topology.NotFoundError{Kind: "keyspace", Name: name}
 		case k.IsMoving():
-			return nil, &topology.InUseError{Kind: "keyspace", Name: name, By: "rows of it are moving between shards: wait until that is over"}
+			return nil, pgerr.New(pgerr.ObjectInUse, "ranges of keyspace %q cannot be changed", name).WithDetail("Rows of it are moving between shards.").WithHint("Wait until that is over: 'cleave move list' tells.")
 		}
 		ranges, err := change(k)
 		if err != nil {

@@ -79,8 +79,12 @@ func invalidUnlessTyped(err error) error {
 	var inUse *topology.InUseError
 	var newer *topology.NewerSchemaError
 	var unchanged *unchangedError
+	var invalid *InvalidError
 	var forClient *pgerr.Error
-	if err == nil || errors.As(err, &forClient) || errors.As(err, &unchanged) || errors.As(err, &missing) || errors.As(err, &exists) || errors.As(err, &inUse) || errors.As(err, &newer) || errors.Is(err, topology.ErrNoActiveShard) {
+	if errors.As(err, &invalid) || errors.As(err, &forClient) { // with what to do about it
+		return err
+	}
+	if err == nil || errors.As(err, &unchanged) || errors.As(err, &missing) || errors.As(err, &exists) || errors.As(err, &inUse) || errors.As(err, &newer) || errors.Is(err, topology.ErrNoActiveShard) {
 		return err
 	}
 	return &InvalidError{Message: err.Error()}

@@ -114,7 +114,7 @@ func (f *function) match(call session.Call) (named map[string]*string, rest []*s
 		if other, found := f.aliases[name]; found {
 			name = other
 		}
-		if !slices.Contains(f.parameters, name) || named[name] != nil {
+		if _, twice := named[name]; twice || !slices.Contains(f.parameters, name) {
 			return nil, nil, f.mismatch(call)
 		}
 		named[name] = a.Text
@@ -123,39 +123,34 @@ func (f *function) match(call session.Call) (named map[string]*string, rest []*s
 		return nil, nil, f.mismatch(call)
 	}
 	for _, name := range f.parameters[:min(f.least, len(f.parameters))] {
-		if named[name] == nil {
-			return nil, nil, pgerr.New(pgerr.NullNotAllowed, "cleave.%s: %s must not be null", call.Function, name)
+		text, isGiven := named[name]
+		switch {
+		case !isGiven:
+			return nil, nil, f.mismatch(call)
+		case text == nil:
+			return nil, nil, pgerr.New(pgerr.NullNotAllowed, "cleave.%s: %s must not be null", call.Function, name).WithHint("%s", f.usage(call))
 		}
 	}
 	return named, rest, nil
 }
 
 func (f *function) mismatch(call session.Call) *pgerr.Error {
-	parameters := strings.Join(f.parameters, ", ")
+	return pgerr.New(pgerr.UndefinedFunction, "function cleave.%s cannot be called like that", call.Function).WithHint("%s", f.usage(call))
+}
+
+// usage says how a function is called.
+func (f *function) usage(call session.Call) string {
+	parameters, needed := strings.Join(f.parameters, ", "), fmt.Sprintf("the first %d are needed", f.least)
 	if f.variadic {
 		parameters += ", key …"
 	}
-	return pgerr.New(pgerr.UndefinedFunction, "function cleave.%s cannot be called like that", call.Function).
-		WithHint("It is cleave.%s(%s); the first %d are needed.", call.Function, parameters, f.least)
-}
-
-func text(arguments map[string]*string, name string) string {
-	if v := arguments[name]; v != nil {
-		return *v
+	switch {
+	case f.least == 0:
+		needed = "none is needed"
+	case f.least == 1:
+		needed = "the first is needed"
 	}
-	return ""
-}
-
-// truth is an argument that is true or false; it is false if it is not given.
-func truth(arguments map[string]*string, name string) (bool, error) {
-	switch value := text(arguments, name); value {
-	case "true", "on", "t":
-		return true, nil
-	case "", "false", "off", "f":
-		return false, nil
-	default:
-		return false, pgerr.New(pgerr.InvalidParameterValue, "%s => '%s' is neither true nor false", name, value)
-	}
+	return fmt.Sprintf("It is cleave.%s(%s); %s.", call.Function, parameters, needed)
 }
 
 func shardTable(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
@@ -393,8 +388,21 @@ func identifiers(list string) ([]string, error) {
 // asError makes an error one that a client can read.
 func asError(what string, err error) *pgerr.Error {
 	var refused *pgerr.Error
-	if errors.As(err, &refused) {
+	var invalid *control.InvalidError
+	var looked *control.RefusedError
+	var missing *topology.NotFoundError
+	var inUse *topology.InUseError
+	switch {
+	case errors.As(err, &refused):
 		return refused
+	case errors.As(err, &invalid):
+		return pgerr.New(pgerr.InvalidParameterValue, "%s", err).WithHint("%s", invalid.Hint)
+	case errors.As(err, &missing):
+		return pgerr.New(pgerr.UndefinedObject, "%s", err)
+	case errors.As(err, &inUse):
+		return pgerr.New(pgerr.ObjectInUse, "%s", what).WithDetail("%s.", err)
+	case errors.As(err, &looked) && len(looked.Findings) > 0:
+		return pgerr.New(pgerr.ObjectNotInPrerequisite, "%s", err).WithDetail("%s", looked.Findings[0].Message).WithHint("%s", looked.Findings[0].Hint)
 	}
 	if errors.Is(err, store.ErrOutcomeUnknown) {
 		return pgerr.New(pgerr.OutcomeUnknown, "%s, or may yet be done", what).WithDetail("%s.", err).WithHint("Look before you run it again: cleave.tables lists what tables are.")

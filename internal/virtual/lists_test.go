@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/control"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/session"
 	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 func TestListsOfTablesWithKeys(t *testing.T) {
@@ -97,9 +100,20 @@ func TestFailuresAreTold(t *testing.T) {
 		{&store.UnavailableError{}, pgerr.CannotConnectNow},
 		{&store.NotHeldError{ID: "x"}, pgerr.CannotConnectNow},
 		{errors.New("something else"), pgerr.ObjectNotInPrerequisite},
+		{&control.InvalidError{Message: "no", Hint: "Try again."}, pgerr.InvalidParameterValue},
+		{&control.RefusedError{Message: "no", Findings: []api.Finding{{Message: "because", Hint: "Try again."}}}, pgerr.ObjectNotInPrerequisite},
+		{&topology.NotFoundError{Kind: "shard", Name: "s9"}, pgerr.UndefinedObject},
+		{&topology.InUseError{Kind: "keyspace", Name: "main", By: "rows of it are moving"}, pgerr.ObjectInUse},
 	} {
-		if got := asError("it failed", fmt.Errorf("a step: %w", test.err)); got.Code != test.code {
+		got := asError("it failed", fmt.Errorf("a step: %w", test.err))
+		if got.Code != test.code {
 			t.Errorf("%v is told as %s, not as %s", test.err, got.Code, test.code)
+		}
+		if said := got.Message + got.Detail; !strings.Contains(said, strings.Split(test.err.Error(), " (SQLSTATE")[0]) && !errors.Is(test.err, store.ErrUnavailable) {
+			t.Errorf("%v is told as %q", test.err, said)
+		}
+		if strings.Contains(fmt.Sprintf("%+v", test.err), "Try again.") && got.Hint != "Try again." {
+			t.Errorf("what to do about %v is told as %q", test.err, got.Hint)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package virtual
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -15,7 +14,7 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 	if err := s.mustBeSuperuser(ctx, call); err != nil {
 		return "", err
 	}
-	request := api.StartMove{Keyspace: text(arguments, "keyspace"), To: text(arguments, "to_shard"), From: text(arguments, "from_shard"), Manual: text(arguments, "manual") == "true"}
+	request := api.StartMove{Keyspace: text(arguments, "keyspace"), To: text(arguments, "to_shard"), From: text(arguments, "from_shard")}
 	if arguments["tables"] != nil {
 		names, err := s.tableNames(ctx, text(arguments, "tables"), call.SearchPath)
 		if err != nil {
@@ -39,12 +38,18 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 		}
 		request.Ranges = []api.MoveRange{r}
 	}
-	err := given(arguments, "keep_seconds", parseNumber, &request.KeepSeconds)
-	if err != nil {
+	if err := given(arguments, "keep_seconds", aPeriod, &request.KeepSeconds); err != nil {
 		return "", err
 	}
+	if err := given(arguments, "manual", aTruth, &request.Manual); err != nil {
+		return "", err
+	}
+	var err error
 	if request.MoveLimits, err = limits(arguments); err != nil {
 		return "", err
+	}
+	if len(request.Tables)+len(request.Keys)+len(request.Ranges) == 0 && request.From == "" {
+		return "", pgerr.New(pgerr.InvalidParameterValue, "what is to be moved is not named").WithHint("Name a range (lo =>, hi =>), a key (key =>), or the shard all of which moves (from_shard =>).")
 	}
 	list, err := s.config.Cluster.StartMoves(ctx, request)
 	for _, warning := range list.Warnings {
@@ -57,32 +62,20 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 
 // limits reads what slows a move down.
 func limits(arguments map[string]*string) (l api.MoveLimits, err error) {
-	if l.Throttle, err = optional(arguments, "throttle", strconv.ParseBool); err != nil {
+	if l.Throttle, err = optional(arguments, "throttle", aTruth); err != nil {
 		return l, err
 	}
-	if l.MaxRate, err = optional(arguments, "max_rate", parseWhole); err != nil {
+	if l.MaxRate, err = optional(arguments, "max_rate", aWhole); err != nil {
 		return l, err
 	}
-	if l.MaxWAL, err = optional(arguments, "max_wal", parseWhole); err != nil {
+	if l.MaxWAL, err = optional(arguments, "max_wal", aWhole); err != nil {
 		return l, err
 	}
-	if l.MaxLagSeconds, err = optional(arguments, "max_lag_seconds", parseNumber); err != nil {
+	if l.MaxLagSeconds, err = optional(arguments, "max_lag_seconds", aPeriod); err != nil {
 		return l, err
 	}
-	l.MaxLoad, err = optional(arguments, "max_load", parseNumber)
+	l.MaxLoad, err = optional(arguments, "max_load", aNumber)
 	return l, err
-}
-
-// optional reads an argument that may be missing.
-func optional[T any](arguments map[string]*string, name string, read func(string) (T, error)) (*T, error) {
-	if arguments[name] == nil {
-		return nil, nil
-	}
-	value, err := read(*arguments[name])
-	if err != nil {
-		return nil, pgerr.New(pgerr.InvalidParameterValue, "%s %q cannot be read", name, *arguments[name])
-	}
-	return &value, nil
 }
 
 // throttleMove changes what slows a move down.
@@ -137,8 +130,11 @@ func splitRange(ctx context.Context, s *Schema, call session.Call, arguments map
 	if request.Middle, err = truth(arguments, "middle"); err != nil {
 		return "", err
 	}
-	if err := given(arguments, "by_size", parseWhole, &request.BySize); err != nil {
+	if err := given(arguments, "by_size", aWhole, &request.BySize); err != nil {
 		return "", err
+	}
+	if len(request.At)+len(request.Key) == 0 && !request.Middle && request.BySize == 0 {
+		return "", pgerr.New(pgerr.InvalidParameterValue, "it is not said where to split").WithHint("Name a point (at =>), a key (key =>), middle => true, or a size (by_size =>).")
 	}
 	changed, err := s.config.Cluster.SplitRanges(ctx, text(arguments, "keyspace"), request)
 	return fmt.Sprintf("keyspace %s has %d ranges", changed.Keyspace.Name, changed.Keyspace.RangeCount), err

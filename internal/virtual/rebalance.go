@@ -3,11 +3,9 @@ package virtual
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
-	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/session"
 )
 
@@ -24,13 +22,13 @@ func planRebalance(ctx context.Context, s *Schema, call session.Call, arguments 
 	if request.Split, err = truth(arguments, "split"); err != nil {
 		return "", err
 	}
-	if err := given(arguments, "tolerance", parseNumber, &request.Tolerance); err != nil {
+	if err := given(arguments, "tolerance", aNumber, &request.Tolerance); err != nil {
 		return "", err
 	}
-	if err := given(arguments, "max_bytes", parseWhole, &request.MaxBytes); err != nil {
+	if err := given(arguments, "max_bytes", aWhole, &request.MaxBytes); err != nil {
 		return "", err
 	}
-	if err := given(arguments, "max_moves", strconv.Atoi, &request.MaxMoves); err != nil {
+	if err := given(arguments, "max_moves", aCount, &request.MaxMoves); err != nil {
 		return "", err
 	}
 	plan, err := s.config.Cluster.PlanRebalance(ctx, request)
@@ -63,40 +61,10 @@ func isolateTenant(ctx context.Context, s *Schema, call session.Call, arguments 
 	return idsOf(list), err
 }
 
-// given reads an argument into a place, and leaves that as it is if there is none.
-func given[T any](arguments map[string]*string, name string, read func(string) (T, error), into *T) error {
-	value, err := optional(arguments, name, read)
-	if value != nil {
-		*into = *value
-	}
-	return err
-}
-
-func parseNumber(text string) (float64, error) { return strconv.ParseFloat(text, 64) }
-
-func parseWhole(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
-
 func idsOf(list api.MoveList) string {
 	ids := make([]string, len(list.Moves))
 	for i, m := range list.Moves {
 		ids[i] = m.ID
 	}
 	return strings.Join(ids, " ")
-}
-
-// point reads a key, or where a range begins. It is nil if it is not given.
-func point(arguments map[string]*string, name string) ([]string, error) {
-	values, err := api.ParsePoint(text(arguments, name))
-	if err != nil {
-		return nil, pgerr.New(pgerr.InvalidParameterValue, "%s => %v", name, err).WithHint(`A key of several columns is written '["eu", 17]'.`)
-	}
-	return values, nil
-}
-
-// rangeOf reads lo and hi.
-func rangeOf(arguments map[string]*string) (r api.MoveRange, err error) {
-	if r.From, err = point(arguments, "lo"); err == nil {
-		r.To, err = point(arguments, "hi")
-	}
-	return r, err
 }
