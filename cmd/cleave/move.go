@@ -165,23 +165,11 @@ not follow each other, are several moves too.`,
 func parseRanges(texts []string) ([]api.MoveRange, error) {
 	var ranges []api.MoveRange
 	for _, text := range texts {
-		lo, hi, both := strings.Cut(text, ":")
-		if strings.HasPrefix(text, "[") {
-			lo, hi, both = strings.Cut(text, "]:")
-			lo += "]"
-		}
-		if !both {
-			return nil, wrongInputf("--range %q: write LO:HI; either may be left out", text)
-		}
-		from, err := parseMovePoint(lo)
+		r, err := api.ParseRange(text)
 		if err != nil {
-			return nil, err
+			return nil, wrongInputf("--range %q: %v", text, err)
 		}
-		to, err := parseMovePoint(hi)
-		if err != nil {
-			return nil, err
-		}
-		ranges = append(ranges, api.MoveRange{From: from, To: to})
+		ranges = append(ranges, r)
 	}
 	return ranges, nil
 }
@@ -210,7 +198,7 @@ func parseMovePoint(text string) ([]string, error) {
 func printStarted(w io.Writer, list api.MoveList, dryRun bool) error {
 	printWarnings(w, list.Warnings)
 	for _, m := range list.Moves {
-		what := describeWhat(m)
+		what := m.What()
 		if dryRun {
 			fmt.Fprintf(w, "Would move %s from shard %s to shard %s.\n", what, m.From, m.To)
 			continue
@@ -218,30 +206,6 @@ func printStarted(w io.Writer, list api.MoveList, dryRun bool) error {
 		fmt.Fprintf(w, "Move %s: %s, from shard %s to shard %s. 'cleave move watch %s' shows how far it is.\n", m.ID, what, m.From, m.To, m.ID)
 	}
 	return nil
-}
-
-// describeWhat says what moves.
-func describeWhat(m api.Move) string {
-	if len(m.Whole) > 0 {
-		return describeParts(m)
-	}
-	return describeParts(m) + " of keyspace " + m.Keyspace
-}
-
-func describeParts(m api.Move) string {
-	if n := len(m.Whole); n == 1 {
-		return "table " + m.Whole[0]
-	} else if n > 1 {
-		return counted(n, "table")
-	}
-	var parts []string
-	if n := len(m.Ranges); n > 0 {
-		parts = append(parts, counted(n, "range"))
-	}
-	if n := len(m.Keys); n > 0 {
-		parts = append(parts, counted(n, "key"))
-	}
-	return strings.Join(parts, " and ")
 }
 
 func newMoveList(c *connection) *cobra.Command {
@@ -282,7 +246,7 @@ func printMoves(w io.Writer, moves []api.Move, all bool) error {
 				continue
 			}
 		}
-		rows = append(rows, []any{m.ID, m.Keyspace, m.From, m.To, describeParts(m), m.Phase, progressOf(m), firstLine(stateOf(m))})
+		rows = append(rows, []any{m.ID, m.Keyspace, m.From, m.To, m.Parts(), m.Phase, progressOf(m), firstLine(stateOf(m))})
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(w, "There are no moves: 'cleave move start' starts one.")
@@ -357,7 +321,7 @@ func printMove(w io.Writer, m api.Move) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("move", "%s: %s, from shard %s to shard %s", m.ID, describeWhat(m), m.From, m.To)
+	line("move", "%s: %s, from shard %s to shard %s", m.ID, m.What(), m.From, m.To)
 	if len(m.Whole) > 1 {
 		line("", "%s", strings.Join(m.Whole, ", "))
 	}

@@ -42,9 +42,11 @@ func newRebalancePlan(c *connection) *cobra.Command {
 movement as that takes. Draining shards give all that they have. With --algorithm ranges go where that one
 wants them, and when all have moved the keyspace names it. --rule binds a keyspace to shards with a
 label: 'events=region:eu' sends its ranges to shards that have region=eu, and moves those first that are
-elsewhere.`,
+elsewhere. 'events@2026-01-01:2026-07-01=region:eu' does so with what lies in a range, and
+'main#4711=region:eu' with a pinned key; a rule may also be a JSON object, as the API has it.`,
 		Example: `  cleave rebalance plan
   cleave rebalance plan --keyspace main --split --max-bytes 100000000000
+  cleave rebalance plan --split --rule events@2026-01-01:=region:eu
   cleave rebalance plan --algorithm doubling --format json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,24 +79,23 @@ elsewhere.`,
 	flags.Int64Var(&request.MaxBytes, "max-bytes", 0, "move so many bytes at most")
 	flags.IntVar(&request.MaxMoves, "max-moves", 0, "make so many moves at most")
 	flags.BoolVar(&request.Split, "split", false, "ranges may be divided")
-	flags.StringArrayVar(&rules, "rule", nil, "bind a keyspace to shards with a label, KEYSPACE=LABEL:VALUE")
+	flags.StringArrayVar(&rules, "rule", nil, "bind a keyspace, a range or a pinned key to shards with a label: KEYSPACE[@LO:HI|#KEY]=LABEL:VALUE")
 	flags.StringSliceVar(&request.Excluded, "exclude", nil, "shards that neither give nor get anything")
-	flags.Int64Var(&request.BytesPerSecond, "rate", 20_000_000, "bytes that a move carries in a second, to estimate the time")
+	flags.Int64Var(&request.BytesPerSecond, "rate", api.DefaultMoveRate, "bytes that a move carries in a second, to estimate the time")
 	out.flags(cmd, formatTable, formatJSON)
 	complete(cmd, "algorithm", rebalance.Algorithms())
 	return cmd
 }
 
-// parseRebalanceRules reads KEYSPACE=LABEL:VALUE.
+// parseRebalanceRules reads rules as people write them.
 func parseRebalanceRules(texts []string) ([]api.RebalanceRule, error) {
 	var rules []api.RebalanceRule
 	for _, text := range texts {
-		keyspace, rest, _ := strings.Cut(text, "=")
-		label, value, both := strings.Cut(rest, ":")
-		if !both || keyspace == "" || label == "" {
-			return nil, wrongInputf("--rule %q: write KEYSPACE=LABEL:VALUE", text)
+		rule, err := api.ParseRule(text)
+		if err != nil {
+			return nil, wrongInputf("--rule: %v", err)
 		}
-		rules = append(rules, api.RebalanceRule{Keyspace: keyspace, Label: label, Value: value})
+		rules = append(rules, rule)
 	}
 	return rules, nil
 }
@@ -212,7 +213,7 @@ The home shard cannot be emptied: tables that nobody has declared stay there, un
 				}
 			}
 			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
-				return client.PlanRebalance(ctx, api.PlanRebalance{Drain: args[0], Split: true})
+				return client.PlanRebalance(ctx, api.PlanRebalance{Drain: args[0], Split: true, BytesPerSecond: api.DefaultMoveRate})
 			})
 			if err != nil {
 				return err

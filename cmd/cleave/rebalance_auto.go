@@ -98,7 +98,7 @@ shards with a label here too: without them rows are placed by size and weight al
 	flags.StringVar(&hours, "hours", "", "when moves may begin, such as 22:00-06:00, in UTC ('' for always)")
 	flags.StringVar(&splitBytes, "split-bytes", "", "from which size on a range is too large (at first 10.7GB)")
 	flags.Float64Var(&splitLoad, "split-load", 0, "from how many statements a second on a range is too busy (0: that does not count)")
-	flags.StringArrayVar(&rules, "rule", nil, "bind a keyspace to shards with a label, KEYSPACE=LABEL:VALUE")
+	flags.StringArrayVar(&rules, "rule", nil, "bind a keyspace, a range or a pinned key to shards with a label: KEYSPACE[@LO:HI|#KEY]=LABEL:VALUE")
 	acts := make([]string, 0, len(rebalance.Acts()))
 	for _, act := range rebalance.Acts() {
 		acts = append(acts, string(act))
@@ -231,7 +231,7 @@ func printAutoSettings(w io.Writer, a api.Automation) error {
 	fmt.Fprintf(w, "Moves:  %s, when %s are off by more than %g %%; %s, %s in 24 hours (%s so far), %d at once.\n", s.Moves, s.Measure, s.Tolerance*100, when, bytesOf(s.MaxBytes), bytesOf(a.SpentBytes), s.MaxMoves)
 	_, err := fmt.Fprintf(w, "Splits: %s, %s. Merges: %s.\n", s.Splits, splits, s.Merges)
 	for _, r := range s.Rules {
-		fmt.Fprintf(w, "Rule:   %s=%s:%s\n", r.Keyspace, r.Label, r.Value)
+		fmt.Fprintf(w, "Rule:   %s\n", r)
 	}
 	return err
 }

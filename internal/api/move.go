@@ -94,6 +94,35 @@ type Move struct {
 	Why    string     `json:"why,omitempty"`
 }
 
+// What says what moves.
+func (m Move) What() string {
+	if len(m.Whole) > 0 {
+		return m.Parts()
+	}
+	return m.Parts() + " of keyspace " + m.Keyspace
+}
+
+// Parts says the same without the keyspace.
+func (m Move) Parts() string {
+	if len(m.Whole) == 1 {
+		return "table " + m.Whole[0]
+	}
+	var parts []string
+	for _, some := range []struct {
+		count int
+		thing string
+	}{{len(m.Whole), "table"}, {len(m.Ranges), "range"}, {len(m.Keys), "key"}} {
+		switch some.count {
+		case 0:
+		case 1:
+			parts = append(parts, "1 "+some.thing)
+		default:
+			parts = append(parts, fmt.Sprintf("%d %ss", some.count, some.thing))
+		}
+	}
+	return strings.Join(parts, " and ")
+}
+
 // MoveTable is how far a table is.
 type MoveTable struct {
 	Name  string  `json:"name"`

@@ -28,6 +28,9 @@ type PlanRebalance struct {
 	BytesPerSecond int64 `json:"bytes_per_second,omitempty"`
 }
 
+// DefaultMoveRate is how many bytes a move carries in a second, if nobody knows better, for estimates of time.
+const DefaultMoveRate = 20_000_000
+
 // RebalanceRule binds a keyspace, a part of it, or a key to shards with a label.
 type RebalanceRule struct {
 	Keyspace string   `json:"keyspace"`

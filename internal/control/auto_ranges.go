@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/rebalance"
 	"github.com/cleavedb/cleave/internal/reshard"
@@ -59,7 +59,7 @@ func (r *autoRound) planMerges(ctx context.Context, sizes rebalance.Sizes, keysp
 	for _, m := range found.Merges {
 		why := fmt.Sprintf("%d ranges of shard %s have %d bytes together", len(m.At)+1, m.Shard, m.Bytes)
 		if r.Settings.Merges == rebalance.Propose {
-			command := fmt.Sprintf("cleave merge --keyspace %s --range %s", shellWord(m.Keyspace), shellWord(pointText(m.From)+":"+pointText(m.To)))
+			command := fmt.Sprintf("cleave merge --keyspace %s --range %s", shellWord(m.Keyspace), shellWord(api.PointText(m.From)+":"+api.PointText(m.To)))
 			r.Suggest(autoProposal{What: "merge", Keyspace: m.Keyspace, Bytes: m.Bytes, Why: why, Command: command})
 			continue
 		}
@@ -163,21 +163,9 @@ func isMade(m *topology.Map, change autoChange) bool {
 func splitCommand(s rebalance.SplitProposal) string {
 	words := []string{"cleave split --keyspace", shellWord(s.Keyspace)}
 	for _, p := range s.At {
-		words = append(words, "--at", shellWord(pointText(p)))
+		words = append(words, "--at", shellWord(api.PointText(p)))
 	}
 	return strings.Join(words, " ")
-}
-
-// pointText writes a point as commands take it: the value, or a JSON list of several, or of one that could be taken for something else.
-func pointText(p topology.Point) string {
-	switch {
-	case len(p) == 0:
-		return ""
-	case len(p) == 1 && !strings.ContainsAny(p[0], ":["):
-		return p[0]
-	}
-	list, _ := json.Marshal([]string(p)) // of plain texts
-	return string(list)
 }
 
 // shellWord quotes a word for a shell where it must be.

@@ -17,12 +17,12 @@ type form[T any] struct {
 }
 
 var (
-	aTruth   = form[bool]{parseTruth, "neither true nor false", "Write true or false."}
-	aNumber  = form[float64]{parseNumber, "no number from 0 on", "Write a number, such as 2.5."}
-	aWhole   = form[int64]{parseWhole, "no whole number from 0 on", "Write digits alone: 10000000000 for ten thousand millions."}
-	aCount   = form[int]{parseCount, "no whole number from 0 on", "Write digits alone."}
-	aPeriod  = form[float64]{parseNumber, "no number of seconds", "Write seconds: 86400 for a day."}
-	aInstant = form[int64]{parseWhole, "no whole number of milliseconds", "Write milliseconds: 1000 for a second."}
+	aTruth  = form[bool]{parseTruth, "neither true nor false", "Write true or false."}
+	aNumber = form[float64]{parseNumber, "no number from 0 on", "Write a number, such as 2.5."}
+	aWhole  = form[int64]{parseWhole, "no whole number from 0 on", "Write digits alone: 10000000000 for ten thousand millions."}
+	aCount  = form[int]{parseCount, "no whole number from 0 on", "Write digits alone."}
+	aPeriod = form[float64]{parseNumber, "no number of seconds", "Write seconds: 86400 for a day."}
+	aMoment = form[int64]{parseWhole, "no whole number of milliseconds", "Write milliseconds: 1000 for a second."}
 )
 
 // parseTruth reads what PostgreSQL takes for true or false.

@@ -1,13 +1,18 @@
 package virtual
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/session"
 )
+
+// moveOptions are parameters of functions that start moves: how they are done.
+var moveOptions = []string{"keep_seconds", "manual", "throttle", "max_rate", "max_lag_seconds", "max_load", "max_wal", "streams", "pause_limit_ms", "skip_verify", "why", "dry_run"}
 
 // startMove asks for a move. It is for superusers, as all that changes where rows are.
 func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[string]*string, _ []*string) (string, error) {
@@ -38,14 +43,7 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 		}
 		request.Ranges = []api.MoveRange{r}
 	}
-	if err := given(arguments, "keep_seconds", aPeriod, &request.KeepSeconds); err != nil {
-		return "", err
-	}
-	if err := given(arguments, "manual", aTruth, &request.Manual); err != nil {
-		return "", err
-	}
-	var err error
-	if request.MoveLimits, err = limits(arguments); err != nil {
+	if err := options(arguments, &request); err != nil {
 		return "", err
 	}
 	if len(request.Tables)+len(request.Keys)+len(request.Ranges) == 0 && request.From == "" {
@@ -57,7 +55,25 @@ func startMove(ctx context.Context, s *Schema, call session.Call, arguments map[
 			call.Notice(warning)
 		}
 	}
-	return idsOf(list), err
+	if err != nil || !request.DryRun {
+		return idsOf(list), err
+	}
+	would := make([]string, len(list.Moves))
+	for i, m := range list.Moves {
+		would[i] = fmt.Sprintf("would move %s from shard %s to shard %s", m.What(), m.From, m.To)
+	}
+	return strings.Join(would, "; "), nil
+}
+
+// options reads how a move is done.
+func options(arguments map[string]*string, request *api.StartMove) (err error) {
+	if request.MoveLimits, err = limits(arguments); err != nil {
+		return err
+	}
+	request.Why = text(arguments, "why")
+	return cmp.Or(
+		given(arguments, "keep_seconds", aPeriod, &request.KeepSeconds), given(arguments, "manual", aTruth, &request.Manual), given(arguments, "streams", aCount, &request.Streams),
+		given(arguments, "pause_limit_ms", aMoment, &request.PauseLimitMS), given(arguments, "skip_verify", aTruth, &request.SkipVerify), given(arguments, "dry_run", aTruth, &request.DryRun))
 }
 
 // limits reads what slows a move down.

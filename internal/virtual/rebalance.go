@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/session"
 )
 
@@ -31,6 +32,14 @@ func planRebalance(ctx context.Context, s *Schema, call session.Call, arguments 
 	if err := given(arguments, "max_moves", aCount, &request.MaxMoves); err != nil {
 		return "", err
 	}
+	request.BytesPerSecond = api.DefaultMoveRate
+	if err := given(arguments, "rate", aWhole, &request.BytesPerSecond); err != nil {
+		return "", err
+	}
+	if request.Rules, err = api.ParseRules(text(arguments, "rules")); err != nil {
+		return "", pgerr.New(pgerr.InvalidParameterValue, "rules => %v", err).WithHint("Write %s, several with semicolons between them, or a JSON list.", api.RuleForms)
+	}
+	request.Excluded = shardNames(text(arguments, "exclude"))
 	plan, err := s.config.Cluster.PlanRebalance(ctx, request)
 	if err != nil {
 		return "", err
@@ -59,6 +68,16 @@ func isolateTenant(ctx context.Context, s *Schema, call session.Call, arguments 
 	}
 	list, err := s.config.Cluster.StartMoves(ctx, api.StartMove{Keyspace: text(arguments, "keyspace"), To: text(arguments, "to_shard"), Keys: [][]string{key}})
 	return idsOf(list), err
+}
+
+// shardNames are names with commas between them.
+func shardNames(list string) (names []string) {
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func idsOf(list api.MoveList) string {

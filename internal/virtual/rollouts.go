@@ -19,11 +19,7 @@ func beginRollout(ctx context.Context, s *Schema, call session.Call, arguments m
 	request := control.RolloutBegin{
 		Name: text(arguments, "name"), Change: text(arguments, "change"), Undo: arguments["undo"], Role: call.Role, SearchPath: pathSQL(call.SearchPath),
 	}
-	for name := range strings.SplitSeq(text(arguments, "shards"), ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			request.Shards = append(request.Shards, name)
-		}
-	}
+	request.Shards = shardNames(text(arguments, "shards"))
 	changed, err := s.config.Cluster.BeginRollout(ctx, request)
 	return told(call, changed), err
 }

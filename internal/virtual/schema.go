@@ -67,3 +67,12 @@ func Views() map[string][]session.ViewColumn {
 	}
 	return all
 }
+
+// Functions lists the names of the functions with their parameters.
+func Functions() map[string][]string {
+	all := make(map[string][]string, len(functions))
+	for name, f := range functions {
+		all[name] = f.parameters
+	}
+	return all
+}

@@ -27,6 +27,12 @@ func verifyRows(ctx context.Context, s *Schema, call session.Call, arguments map
 	if request.Repair, err = truth(arguments, "repair"); err != nil {
 		return "", err
 	}
+	if err := given(arguments, "max_listed", aCount, &request.Limit); err != nil {
+		return "", err
+	}
+	if err := given(arguments, "max_rate", aWhole, &request.MaxRate); err != nil {
+		return "", err
+	}
 	if names := text(arguments, "table_name"); names != "" {
 		if request.Tables, err = s.tableNames(ctx, names, call.SearchPath); err != nil {
 			return "", err
