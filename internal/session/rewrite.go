@@ -439,11 +439,25 @@ func (s *session) answerCall(v *plan.Virtual, src source, shapeOnly bool) (strin
 			result = sqltext.QuoteLiteral(*value)
 		}
 	}
-	text := "(SELECT " + result + "::" + s.server.config.Virtual.ResultType(v.Name) + " AS " + sqltext.QuoteIdentifier(v.Name) + ")"
+	text := "(SELECT " + result + "::" + s.server.config.Virtual.ResultType(v.Name) + " AS " + sqltext.QuoteIdentifier(v.Name) + parametersOf(v) + ")"
 	if v.FromClause && !v.Aliased {
 		text += " AS " + sqltext.QuoteIdentifier(v.Name)
 	}
 	return text, nil
+}
+
+// parametersOf has a server know the parameters that a call has, which clients ask for and give: they are texts, if the client says nothing else.
+func parametersOf(v *plan.Virtual) string {
+	var seen []string
+	for _, operand := range v.Arguments {
+		if operand.Kind == plan.FromParam {
+			seen = append(seen, fmt.Sprintf("$%d::pg_catalog.text", operand.Param))
+		}
+	}
+	if len(seen) == 0 {
+		return ""
+	}
+	return " FROM (SELECT ARRAY[" + strings.Join(seen, ", ") + "]) AS parameters"
 }
 
 func errInBlock(function string) *pgerr.Error {
