@@ -50,7 +50,8 @@ func (m *Move) Check(now *topology.Map) error {
 	case is != plain(m.Source):
 		return fmt.Errorf("it is owned by shard %q, or moving already", is.owner)
 	}
-	return nil
+	_, err = m.selection(now) // it may be more than a condition can say
+	return err
 }
 
 // errNoTables says that only the map has to change.

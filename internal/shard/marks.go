@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,17 @@ const marksLeft = `
 	COMMENT ON TABLE cleave.marks IS 'how far the changes of moves have come: a mark is written on one shard, and arrives on the other behind all that was written before';
 	REVOKE ALL ON cleave.marks FROM PUBLIC;`
 
+// movesDescribed is the step of the schema for what moves are. That used to be a mark, and a move of many ranges or pins has more of it than the key of a table can hold.
+const movesDescribed = `
+	CREATE TABLE cleave.known_moves (
+		move        text PRIMARY KEY,
+		description text NOT NULL
+	);
+	COMMENT ON TABLE cleave.known_moves IS 'what moves are that have made something here: a move can be ended from that if etcd is lost';
+	REVOKE ALL ON cleave.known_moves FROM PUBLIC;
+	WITH described AS (DELETE FROM cleave.marks WHERE starts_with(mark, '` + moveMark + `') RETURNING move, substr(mark, length('` + moveMark + `') + 1) AS description, made)
+		INSERT INTO cleave.known_moves SELECT move, description FROM described ORDER BY made DESC ON CONFLICT DO NOTHING;`
+
 // LeaveMark writes a mark, durably.
 func LeaveMark(ctx context.Context, conn *pgx.Conn, move, mark string) error {
 	_, err := conn.Exec(ctx, "INSERT INTO cleave.marks (move, mark) VALUES ($1, $2) ON CONFLICT DO NOTHING", move, mark)
@@ -44,7 +56,8 @@ func HasMark(ctx context.Context, conn *pgx.Conn, move, mark string) (has bool, 
 
 // DropMarks removes what a move has left.
 func DropMarks(ctx context.Context, conn *pgx.Conn, move string) error {
-	if _, err := conn.Exec(ctx, "DELETE FROM cleave.marks WHERE move IN ($1, $2)", move, beatsOf(move)); err != nil {
+	_, err := conn.Exec(ctx, "WITH described AS (DELETE FROM cleave.known_moves WHERE move = $1) DELETE FROM cleave.marks WHERE move IN ($1, $2)", move, beatsOf(move))
+	if err != nil {
 		return fmt.Errorf("remove marks: %w", err)
 	}
 	return nil
@@ -176,11 +189,11 @@ func Application(application string, number int64) string {
 	return fmt.Sprintf("%s %d", application, number)
 }
 
-// MarkTravels is the condition of marks that are for the other shard: who leads, what a move is and that a switch was taken back, each shard is told by itself.
+// MarkTravels is the condition of marks that are for the other shard: who leads, what a move is (as it was noted once) and that a switch was taken back, each shard is told by itself.
 const MarkTravels = "NOT starts_with(mark, 'leader ') AND NOT starts_with(mark, '" + moveMark + "') AND NOT starts_with(mark, '" + numbersMark + "') AND mark <> '" + takenBack + "'"
 
 const (
-	// moveMark begins the mark that says what a move is.
+	// moveMark begins the mark that said what a move is, before there was a table for it.
 	moveMark = "move "
 	// arrivedMark begins the note that a shard has everything of another one. Behind that one's name stands from where on the shard's own changes are its own.
 	arrivedMark, arrivedAt = "everything of ", " at "
@@ -193,8 +206,7 @@ func ArrivedFrom(name string) string { return arrivedMark + name + arrivedAt }
 
 // NoteMove has a shard know what a move is: whoever has lost the store that knows of it can end it then. It takes the place of what was noted before.
 func NoteMove(ctx context.Context, conn *pgx.Conn, move string, description []byte) error {
-	_, err := conn.Exec(ctx, "WITH older AS (DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) AND mark <> $3) INSERT INTO cleave.marks (move, mark) VALUES ($1, $3) ON CONFLICT DO NOTHING",
-		move, moveMark, moveMark+string(description))
+	_, err := conn.Exec(ctx, "INSERT INTO cleave.known_moves (move, description) VALUES ($1, $2) ON CONFLICT (move) DO UPDATE SET description = excluded.description", move, string(description))
 	if err != nil {
 		return fmt.Errorf("note what a move is: %w", err)
 	}
@@ -237,17 +249,29 @@ func readMoves(ctx context.Context, tx pgx.Tx, r *Recorded) error {
 	if there, err := isThere(ctx, tx, topology.TableName{Schema: "cleave", Name: "marks"}); err != nil || !there {
 		return err // nothing has ever moved
 	}
-	rows, err := tx.Query(ctx, `SELECT move, mark FROM cleave.marks WHERE starts_with(mark, $1) OR starts_with(mark, $2) OR mark = $3 ORDER BY move COLLATE "C", starts_with(mark, $1) DESC, made`, moveMark, arrivedMark, takenBack)
+	described, err := isThere(ctx, tx, topology.TableName{Schema: "cleave", Name: "known_moves"})
 	if err != nil {
 		return err
 	}
-	var id, mark string
-	_, err = pgx.ForEachRow(rows, []any{&id, &mark}, func() error {
-		if description, is := strings.CutPrefix(mark, moveMark); is {
-			return r.addMove(id, description)
-		}
-		if last := len(r.Moves) - 1; last >= 0 && r.Moves[last].ID == id {
-			r.Moves[last].add(mark)
+	const old = "SELECT move, substr(mark, length($1) + 1) AS description FROM cleave.marks WHERE starts_with(mark, $1)" // of a leader that knows of no other place
+	query := old
+	if described {
+		query = "SELECT move, description FROM cleave.known_moves UNION ALL " + old + " AND move NOT IN (SELECT move FROM cleave.known_moves)"
+	}
+	var id, text string
+	rows, err := tx.Query(ctx, "SELECT move, description FROM ("+query+`) AS known ORDER BY move COLLATE "C"`, moveMark)
+	if err != nil {
+		return err
+	}
+	if _, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error { return r.addMove(id, text) }); err != nil {
+		return err
+	}
+	if rows, err = tx.Query(ctx, "SELECT move, mark FROM cleave.marks WHERE starts_with(mark, $1) OR mark = $2 ORDER BY made", arrivedMark, takenBack); err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
+		if at := slices.IndexFunc(r.Moves, func(m KnownMove) bool { return m.ID == id }); at >= 0 {
+			r.Moves[at].add(text)
 		}
 		return nil
 	})

@@ -3,11 +3,16 @@ package shard
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // TestWhoHoldsABeatHoldsWhoAppliesChanges: what was committed behind a mark that is written again and again does not arrive while somebody holds that mark on the other shard, and arrives when nobody does, or whoever did is gone.
@@ -105,5 +110,63 @@ func TestWhoHoldsABeatHoldsWhoAppliesChanges(t *testing.T) {
 		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM cleave.marks").Scan(&left); err != nil || left != 0 {
 			t.Errorf("%d marks are left: %v", left, err)
 		}
+	}
+}
+
+// TestWhatAMoveIs is noted however much it is, and what was noted before there was a place for that is known still.
+func TestWhatAMoveIs(t *testing.T) {
+	server := pgtest.Start(t)
+	spec := specOf("s1", server)
+	conn := connect(t, spec)
+	at := slices.IndexFunc(steps, func(s step) bool { return s.name == "what moves are" })
+	if _, _, err := install(t.Context(), conn, steps[:at]); err != nil {
+		t.Fatal(err)
+	}
+	m := must[*topology.Map](t)(topology.New(clusterID))
+	if err := Claim(t.Context(), conn, clusterID, spec, m); err != nil {
+		t.Fatal(err)
+	}
+	note := func(move, mark string) {
+		t.Helper()
+		if err := LeaveMark(t.Context(), conn, move, mark); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note("older", `move {"keyspace": "users", "target": "s2"}`)
+	note("older", ArrivedFrom("s3")+"0/1")
+	note("ended", takenBack)
+	expect := func(when string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, m := range must[*Recorded](t)(Read(t.Context(), conn)).Moves {
+			got = append(got, fmt.Sprint(m.ID, " ", len(m.Description), " ", m.Keyspace, m.ArrivedFrom))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, not %q", when, got, want)
+		}
+	}
+	older := "older 37 users[s3]"
+	expect("before there is a place", older)
+	if _, _, err := Install(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	expect("when there is one", older)
+	note("late", `move {"keyspace": "late"}`) // of a program that does not know of it
+	expect("by two programs", "late 20 late[]", older)
+	for _, size := range []int{1_000_000, 10} {
+		description := fmt.Sprintf(`{"keyspace": "many", "why": "%s"}`, strings.Repeat("x", size))
+		if err := NoteMove(t.Context(), conn, "many", []byte(description)); err != nil {
+			t.Fatal(err)
+		}
+		expect("a large one", "late 20 late[]", fmt.Sprint("many ", len(description), " many[]"), older)
+	}
+	for _, move := range []string{"late", "many", "older"} {
+		if err := DropMarks(t.Context(), conn, move); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("in the end")
+	if left := one[int](t, conn, "SELECT count(*) FROM cleave.marks WHERE move <> 'ended'"); left != 0 {
+		t.Errorf("%d marks are left", left)
 	}
 }
