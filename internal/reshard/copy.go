@@ -56,11 +56,17 @@ func (r *run) copy(ctx context.Context) error {
 	if err := complete(ctx, now); err != nil {
 		return err
 	}
-	return r.save(ctx, func(m *Move) {
-		c.note(m)
-		m.Copied = true
-		m.goTo(CatchingUp)
-	})
+	return r.save(ctx, c.end)
+}
+
+// end notes that all is copied, unless somebody wants something else by now: then that is of no use.
+func (c *copier) end(m *Move) {
+	if m.Phase != Copying {
+		return
+	}
+	c.note(m)
+	m.Copied, m.Again = true, ""
+	m.goTo(CatchingUp)
 }
 
 // noteServers notes which servers take part.

@@ -149,6 +149,8 @@ type Move struct {
 	// Copied: all rows of the snapshot are on the target. WayBack: changes can be carried back.
 	Copied  bool `json:"copied,omitempty"`
 	WayBack bool `json:"way_back,omitempty"`
+	// Again is why the rows are copied anew, until they are.
+	Again string `json:"again,omitempty"`
 	// NoWayBack is why changes cannot be carried back any more, though that was asked for. It is shown to the end.
 	NoWayBack string `json:"no_way_back,omitempty"`
 	// SwitchNow: somebody has said that it may switch. FinishNow: the way back may go.

@@ -37,6 +37,10 @@ func (c *copier) watch(ctx context.Context, end context.CancelCauseFunc) {
 		if err := c.r.obey(ctx); err != nil {
 			continue // it is heard again
 		}
+		if c.r.state().Phase != Copying {
+			end(errWished)
+			return
+		}
 		waiting := c.throttle.waiting()
 		if !c.r.state().Paused {
 			paused = time.Time{}

@@ -180,6 +180,7 @@ func (r *run) waits() bool {
 func (r *run) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
+	wished := r.heard != "" && r.interrupts(r.heard) // since it was last obeyed
 	r.end = cancel
 	r.mu.Unlock()
 	defer func() {
@@ -188,6 +189,9 @@ func (r *run) attempt(ctx context.Context) error {
 		r.mu.Unlock()
 		cancel(nil)
 	}()
+	if wished {
+		return errWished
+	}
 	err := r.phase(ctx)
 	if errors.Is(err, errElsewhere) {
 		return nil

@@ -159,3 +159,40 @@ func TestASwitchThatIsNotWantedDoesNotBegin(t *testing.T) {
 	}
 	end()
 }
+
+// TestAWishIsNotLostBetweenTwoPhases: it is heard when the one has ended and the other has not begun, and the other one may take hours.
+func TestAWishIsNotLostBetweenTwoPhases(t *testing.T) {
+	s, l, m := asked(t)
+	r := newRun(New(Config{Store: s}), l, m)
+	if err := r.enter(t.Context(), Copying); err != nil {
+		t.Fatal(err)
+	}
+	r.hear(Cancel, 1)
+	if err := r.attempt(t.Context()); !errors.Is(err, errWished) {
+		t.Errorf("the phase began: %v", err)
+	}
+	if err := r.obey(t.Context()); err != nil || r.state().Phase != Cancelling {
+		t.Errorf("%v, it is %s", err, r.state().Phase)
+	}
+}
+
+// TestACancelledCopyEnds when its watcher has done what was wished, and what it has copied does not bring the move further.
+func TestACancelledCopyEnds(t *testing.T) {
+	s, l, m := asked(t)
+	r := newRun(New(Config{Store: s}), l, m)
+	if err := r.enter(t.Context(), Copying); err != nil {
+		t.Fatal(err)
+	}
+	c := &copier{r: r, move: r.state(), throttle: &throttle{}}
+	r.hear(Cancel, 1)
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	time.AfterFunc(20*time.Second, func() { end(errors.New("it goes on")) })
+	c.watch(ctx, end)
+	if !errors.Is(context.Cause(ctx), errWished) {
+		t.Errorf("the copy: %v", context.Cause(ctx))
+	}
+	if err := r.save(t.Context(), c.end); err != nil || r.state().Phase != Cancelling || r.state().Copied {
+		t.Errorf("%v, it is %s", err, r.state().Phase)
+	}
+}
