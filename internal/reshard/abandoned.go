@@ -1,7 +1,9 @@
 package reshard
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -65,9 +67,9 @@ func (r *run) goneOf(using []string, there []store.Router) []string {
 	return gone
 }
 
-// untilOthersEnd does work that waits for other transactions, and sees meanwhile that they end.
-func (r *run) untilOthersEnd(ctx context.Context, work func() error) error {
-	watching, cancel := context.WithCancel(ctx)
+// untilOthersEnd has a slot made, which waits for other transactions, and sees meanwhile that they end. The server keeps its changes for the slot from the beginning: if it has to keep too many the slot is made another time.
+func (r *run) untilOthersEnd(ctx context.Context, side, slot string, work func(context.Context) error) error {
+	making, end := context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
 		tick := time.NewTicker(2 * time.Second)
@@ -75,13 +77,19 @@ func (r *run) untilOthersEnd(ctx context.Context, work func() error) error {
 		for {
 			select {
 			case <-tick.C:
-				r.endAbandoned(watching)
-			case <-watching.Done():
+				r.endAbandoned(making)
+			case <-making.Done():
 				return
+			}
+			if l, err := r.measure(making, side, slot); err == nil && !l.gone && l.isTooMuch(r.state().Options.MaxWAL) {
+				end(fmt.Errorf("%s, while transactions that began earlier have not ended", l.why()))
 			}
 		}
 	})
 	defer running.Wait()
-	defer cancel()
-	return work()
+	defer end(nil)
+	if err := work(making); err != nil {
+		return cmp.Or(context.Cause(making), err)
+	}
+	return nil
 }

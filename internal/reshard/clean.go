@@ -17,6 +17,13 @@ import (
 // keep carries the target's changes back for as long as was asked for, so that the move can be rolled back.
 func (r *run) keep(ctx context.Context) error {
 	move := r.state()
+	left := time.Until(move.Since.Add(move.Options.Keep))
+	if left <= 0 || move.FinishNow || !move.WayBack { // cleaning ends what carries changes, either way
+		return r.enter(ctx, Cleaning)
+	}
+	if err := r.staysKept(ctx); err != nil { // before all that needs the source, which may be away
+		return err
+	}
 	if err := r.endForward(ctx); err != nil {
 		return err
 	}
@@ -26,23 +33,14 @@ func (r *run) keep(ctx context.Context) error {
 		}
 		r.toldSides = move.Since
 	}
-	if move.WayBack {
-		if err := r.carryBack(ctx); err != nil {
-			return err
-		}
-	}
-	left := time.Until(move.Since.Add(move.Options.Keep))
-	if left <= 0 || move.FinishNow || !move.WayBack {
-		return r.enter(ctx, Cleaning)
+	if err := r.carryBack(ctx); err != nil {
+		return err
 	}
 	l, err := r.measure(ctx, move.Target, move.back())
 	if err != nil {
 		return err
 	}
 	r.say(ctx, "it can be rolled back until "+move.Since.Add(move.Options.Keep).Format(time.RFC3339), func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
-	if l.bytes > move.Options.MaxWAL || l.lost {
-		return r.noWayBack(ctx, tooMuchKept(l)+": there is no way back")
-	}
 	r.sleep(ctx, min(left, time.Second))
 	return nil
 }

@@ -29,13 +29,7 @@ func (r *run) copy(ctx context.Context) error {
 		return err
 	}
 	move := r.state()
-	if err := r.dropSubscription(ctx, move.Target, move.forward()); err != nil {
-		return err
-	}
-	if err := r.dropSlot(ctx, move.Source, move.forward()); err != nil {
-		return err
-	}
-	if err := errors.Join(r.dropSubscription(ctx, move.Source, move.back()), r.dropSlot(ctx, move.Target, move.back())); err != nil {
+	if err := r.carryNothing(ctx); err != nil { // also if one of both is away: the other must not keep changes for that
 		return err
 	}
 	clear, complete := r.deleteRows, func(context.Context, *topology.Map) error { return nil }
@@ -203,7 +197,7 @@ func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
 		return nil, err
 	}
 	var results []*pgconn.Result
-	err = c.r.untilOthersEnd(ctx, func() error {
+	err = c.r.untilOthersEnd(ctx, c.move.Source, c.move.forward(), func(ctx context.Context) error {
 		results, err = conn.Exec(ctx, "CREATE_REPLICATION_SLOT "+c.move.forward()+" LOGICAL pgoutput (SNAPSHOT 'export')").ReadAll()
 		return err
 	})

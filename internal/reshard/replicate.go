@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/sqltext"
@@ -120,32 +121,6 @@ func emptyPublication(ctx context.Context, conn *pgx.Conn, name string) (left bo
 	return err == nil, err
 }
 
-// lag is how many bytes of changes the source has that the target has not confirmed, and whether somebody carries them.
-type lag struct {
-	bytes  int64
-	active bool
-	lost   bool
-}
-
-func (r *run) measure(ctx context.Context, side, slot string) (l lag, err error) {
-	err = r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint, active, coalesce(wal_status = 'lost', false) FROM pg_replication_slots WHERE slot_name = $1`, slot).
-			Scan(&l.bytes, &l.active, &l.lost)
-	})
-	if errors.Is(err, pgx.ErrNoRows) { // somebody has dropped it
-		return lag{lost: true}, nil
-	}
-	return l, err
-}
-
-// tooMuchKept says why changes were given up.
-func tooMuchKept(l lag) string {
-	if l.lost {
-		return "the server keeps the changes no more that have still to be carried over"
-	}
-	return fmt.Sprintf("a server had to keep %d bytes of changes, which is more than it may", l.bytes)
-}
-
 // anotherServer is why a copy is none any more.
 const anotherServer = "a server is not the one that it was when the copy began"
 
@@ -172,15 +147,15 @@ func (r *run) untilClose(ctx context.Context, t *throttle) error {
 	slowest, tried := time.Now(), time.Now()
 	least := int64(-1)
 	for {
-		if err := r.mayGoOn(ctx); err != nil {
-			return err
-		}
 		l, err := r.measure(ctx, move.Source, move.forward())
+		if err == nil && l.isTooMuch(move.Options.MaxWAL) { // first: what has lost its slot has stopped too
+			err = r.staysKept(ctx)
+		}
+		if err == nil {
+			err = r.mayGoOn(ctx)
+		}
 		if err != nil {
 			return err
-		}
-		if l.lost || l.bytes > move.Options.MaxWAL {
-			return r.copyAgain(ctx, tooMuchKept(l))
 		}
 		isFar := l.bytes > farBehind && time.Since(tried) < tryEvery // so far that trying whether it is not costs something, and most likely shows nothing
 		if l.active && !isFar {
@@ -194,7 +169,7 @@ func (r *run) untilClose(ctx context.Context, t *throttle) error {
 			least, slowest = l.bytes, time.Now()
 		}
 		waiting := cmp.Or(t.waiting(), "changes are carried over")
-		if time.Since(slowest) > 30*time.Second {
+		if time.Since(slowest) > comesCloser {
 			waiting = "the target cannot keep up with the writers: it has not come closer for " + time.Since(slowest).Round(time.Second).String()
 		}
 		if !l.active {
@@ -210,6 +185,9 @@ func (r *run) untilClose(ctx context.Context, t *throttle) error {
 		}
 	}
 }
+
+// comesCloser is how long a target may take to come closer than it was before it is said that it cannot keep up.
+var comesCloser = failpoint.Duration("move.comes-closer", 30*time.Second)
 
 const (
 	// farBehind is how many bytes are more than what comes over in a moment, on most machines, and tryEvery how often it is tried even so.
@@ -256,13 +234,17 @@ func nextAfterCatchUp(m *Move) Phase {
 	return Verifying
 }
 
-// staysCopied copies anew if a server is not the one that it was: what was carried over may be missing, or cannot be carried over any more.
+// staysCopied copies anew if a server is not the one that it was: what was carried over may be missing, or cannot be carried over any more. So it is if the changes that are to be carried over are kept no more.
 func (r *run) staysCopied(ctx context.Context) error {
 	same, err := r.sameServers(ctx)
-	if err == nil && !same {
-		err = r.copyAgain(ctx, anotherServer)
+	switch {
+	case err != nil:
+		return err
+	case !same:
+		return r.copyAgain(ctx, anotherServer)
+	default:
+		return r.staysKept(ctx)
 	}
-	return err
 }
 
 // mayGoOn looks whether the subscription was stopped by an error: that does not get better by itself.
@@ -324,7 +306,7 @@ func (r *run) copyAgain(ctx context.Context, why string) error {
 	err := r.save(ctx, func(m *Move) {
 		m.Copied, m.Verified, m.WayBack = false, "", false
 		m.goTo(Copying)
-		m.Error = why
+		m.Error, m.Again = why, why
 	})
 	if err != nil {
 		return err
@@ -339,18 +321,15 @@ var errElsewhere = errors.New("the move goes on in another phase")
 func (r *run) ready(ctx context.Context) error {
 	move := r.state()
 	if move.Options.Manual && !move.SwitchNow {
-		if err := r.staysCopied(ctx); err != nil { // first: what has lost its slot has stopped too
+		if err := r.staysCopied(ctx); err != nil {
 			return err
 		}
 		if err := r.mayGoOn(ctx); err != nil {
 			return err
 		}
 		l, err := r.measure(ctx, move.Source, move.forward())
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case l.lost || l.bytes > move.Options.MaxWAL:
-			return r.copyAgain(ctx, tooMuchKept(l))
 		}
 		r.say(ctx, "somebody has to say when to switch: cleave move switch "+move.ID, func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
 		r.sleep(ctx, time.Second)
@@ -378,14 +357,20 @@ func (r *run) makeWayBack(ctx context.Context) error {
 	}
 	r.say(ctx, "transactions that began earlier on shard "+move.Target+" have to end before its changes can be followed", nil)
 	err := r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) error {
-		has, err := exists(ctx, conn, "SELECT FROM pg_replication_slots WHERE slot_name = $1", move.back())
-		if err == nil && !has {
-			err = r.untilOthersEnd(ctx, func() error {
-				_, err := conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", move.back())
-				return err
-			})
+		has, err := exists(ctx, conn, "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn IS NOT NULL", move.back()) // until it has that it is being made, by somebody who was cut off, and may have none of the changes
+		if err != nil || has {
+			return err
 		}
-		return err
+		if err := r.dropSlot(ctx, move.Target, move.back()); err != nil {
+			return err
+		}
+		return r.untilOthersEnd(ctx, move.Target, move.back(), func(ctx context.Context) error {
+			_, err := conn.Exec(ctx, "SET lock_timeout = 0") // it waits for as long as others take
+			if err == nil {
+				_, err = conn.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", move.back())
+			}
+			return err
+		})
 	})
 	if err == nil {
 		err = r.subscribe(ctx, move.Source, move.Target, move.back(), false)

@@ -199,7 +199,18 @@ func (r *run) attempt(ctx context.Context) error {
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errWished) {
 		return errWished
 	}
-	return err
+	var final *stopped
+	if err == nil || isOver(err) || errors.Is(err, errWished) || errors.As(err, &final) || ctx.Err() != nil {
+		return err
+	}
+	switch kept := r.staysKept(ctx); { // what has failed may be tried for long, while one of the servers is away
+	case errors.Is(kept, errElsewhere):
+		return nil
+	case isOver(kept):
+		return kept
+	default:
+		return err
+	}
 }
 
 func (r *run) phase(ctx context.Context) error {
@@ -296,23 +307,13 @@ func (r *run) rest(ctx context.Context) error {
 			return err
 		}
 	}
-	switch {
-	case move.Phase == Copying:
+	if move.Phase == Copying {
 		if move.Paused {
 			r.say(ctx, "the copy begins anew when it is resumed", nil)
 		}
 		return r.carryNothing(ctx)
-	case !move.Copied || !move.Phase.mayCancel() && move.Phase != Switching:
-		return nil
 	}
-	l, err := r.measure(ctx, move.Source, move.forward())
-	if err != nil || !l.lost && l.bytes <= move.Options.MaxWAL {
-		return err
-	}
-	if err := r.carryNothing(ctx); err != nil {
-		return err
-	}
-	if err := r.copyAgain(ctx, tooMuchKept(l)); !errors.Is(err, errElsewhere) {
+	if err := r.staysKept(ctx); !errors.Is(err, errElsewhere) {
 		return err
 	}
 	return nil
@@ -417,6 +418,9 @@ func (r *run) failed(ctx context.Context, err error) {
 	var final *stopped
 	_ = r.save(ctx, func(m *Move) { // or it is noted the next time
 		m.Error, m.FailedAt, m.Waiting = err.Error(), time.Now().UTC(), ""
+		if m.Again != "" {
+			m.Error = "it copies anew, because " + m.Again + ", and cannot: " + m.Error
+		}
 		m.Failures++
 		if errors.As(err, &final) {
 			m.Stopped = final.reason

@@ -83,6 +83,9 @@ func (r *run) switchOver(ctx context.Context) error {
 			return err
 		}
 	}
+	if !move.RollsBack && !move.WayBack { // it was given up while this waited
+		return r.enter(ctx, Ready)
+	}
 	defer s.close()
 	if err := s.connect(ctx, now); err != nil {
 		return err
@@ -123,7 +126,11 @@ func (s *switching) await(ctx context.Context) error {
 		return s.r.noWayBack(ctx, anotherServer+": there is no way back")
 	case !same:
 		return s.r.copyAgain(ctx, anotherServer)
-	case !s.move.RollsBack:
+	}
+	if err := s.isKept(ctx); err != nil { // first: what has lost its slot has stopped too
+		return err
+	}
+	if !s.move.RollsBack {
 		if err := s.r.mayGoOn(ctx); err != nil {
 			return err
 		}
@@ -281,30 +288,33 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 	return "", nil
 }
 
-// isKept sees that no change is lost that has still to come over, and that not too many have.
+// isKept sees that no change is lost that has still to come over, either way, and that not too much is kept for that.
 func (s *switching) isKept(ctx context.Context) error {
-	l, err := s.r.measure(ctx, s.from, s.slot)
-	switch {
-	case err != nil || !l.lost && l.bytes <= s.move.Options.MaxWAL:
-		return err
-	case s.move.RollsBack:
-		return s.r.noWayBack(ctx, tooMuchKept(l)+": there is no way back")
-	default:
-		return s.r.copyAgain(ctx, tooMuchKept(l))
+	conns := [2]*pgx.Conn{s.owner, s.heir}
+	for i, slot := range []string{s.slot, s.back} {
+		if slot == "" {
+			continue
+		}
+		l, err := measureOn(ctx, conns[i], slot)
+		if err != nil {
+			return err
+		}
+		if l.isTooMuch(s.move.Options.MaxWAL) {
+			return s.r.staysKept(ctx)
+		}
 	}
+	return nil
 }
 
 // behind says that too much has still to come over.
 func (s *switching) behind(ctx context.Context) (string, error) {
-	var bytes int64
-	var active bool
-	err := s.owner.QueryRow(ctx, "SELECT coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn), 0)::bigint, active FROM pg_replication_slots WHERE slot_name = $1", s.slot).Scan(&bytes, &active)
+	l, err := measureOn(ctx, s.owner, s.slot)
 	switch {
 	case err != nil:
 		return "", err
-	case !active:
+	case !l.active:
 		return "the subscription does not run: the log of shard " + s.to + " says why", nil
-	case bytes <= usualLag:
+	case l.bytes <= usualLag:
 		return "", nil
 	}
 	// A query that is cut off ends its connection, so these are others.
@@ -319,7 +329,7 @@ func (s *switching) behind(ctx context.Context) (string, error) {
 	}
 	defer closeQuietly(heir)
 	if comesSoon(ctx, owner, heir, s.move.ID, s.move.Options.PauseLimit/4) != nil {
-		return fmt.Sprintf("%d bytes of changes have still to come over", bytes), nil
+		return fmt.Sprintf("%d bytes of changes have still to come over", l.bytes), nil
 	}
 	return "", nil
 }
@@ -502,6 +512,9 @@ func (s *switching) tellHeir(ctx context.Context) error {
 			return err
 		}
 		s.r.say(ctx, fmt.Sprintf("shard %s has to hear that it does not get the rows yet, and statements for all shards wait for that: %v", s.to, err), nil)
+		if _, err := s.r.giveUp(ctx, s.from, s.slot); err != nil { // what becomes of the move is seen when this has ended
+			s.r.mover.config.Logger.Debug("what is kept for a move was not measured", "move", s.r.id, "shard", s.from, "error", err)
+		}
 		s.r.sleep(ctx, heirPause)
 	}
 }
