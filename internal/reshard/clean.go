@@ -68,8 +68,12 @@ func (r *run) carryBack(ctx context.Context) error {
 	}
 	move := r.state()
 	var begins string // what was applied there before is not to be carried back
+	var lacks bool    // the slot has not all of what is
 	err = r.on(ctx, move.Target, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		begins, err = shard.LastNote(ctx, conn, move.ID, shard.ArrivedFrom(move.Source))
+		if begins, err = shard.LastNote(ctx, conn, move.ID, shard.ArrivedFrom(move.Source)); err != nil || begins == "" {
+			return err
+		}
+		lacks, err = exists(ctx, conn, "SELECT FROM pg_replication_slots WHERE slot_name = $1 AND coalesce(confirmed_flush_lsn > $2::text::pg_lsn, true)", move.back(), begins)
 		return err
 	})
 	if err != nil {
@@ -80,23 +84,27 @@ func (r *run) carryBack(ctx context.Context) error {
 	}
 	var refused bool // by the source: a subscription that fails disables itself
 	err = r.on(ctx, move.Source, func(ctx context.Context, conn *pgx.Conn) error {
-		var enabled bool
-		if err := conn.QueryRow(ctx, "SELECT subenabled FROM pg_subscription WHERE subname = $1 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())", move.back()).Scan(&enabled); err != nil || enabled {
+		var enabled, began bool
+		err := conn.QueryRow(ctx, `SELECT subenabled, coalesce(pg_replication_origin_progress('pg_' || oid, true), '0/0') >= $1::text::pg_lsn FROM pg_subscription
+			WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())`, begins, move.back()).Scan(&enabled, &began)
+		if lacks = lacks && !began; err != nil || enabled || lacks {
 			return err
 		}
 		refused = move.CarriesBack
-		// Never backwards: what has been applied since would be applied again.
-		const advance = `SELECT pg_replication_origin_advance('pg_' || oid, $1::text::pg_lsn) FROM pg_subscription WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-			AND coalesce(pg_replication_origin_progress('pg_' || oid, true), '0/0') < $1::text::pg_lsn`
-		if _, err := conn.Exec(ctx, advance, begins, move.back()); err != nil {
-			return fmt.Errorf("say from where changes are to be carried back: %w", err)
+		if !began { // never backwards: what has been applied since would be applied again
+			const advance = "SELECT pg_replication_origin_advance('pg_' || oid, $1::text::pg_lsn) FROM pg_subscription WHERE subname = $2 AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
+			if _, err := conn.Exec(ctx, advance, begins, move.back()); err != nil {
+				return fmt.Errorf("say from where changes are to be carried back: %w", err)
+			}
 		}
-		_, err := conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.back()+" ENABLE") // its commit makes the other durable
+		_, err = conn.Exec(ctx, "ALTER SUBSCRIPTION "+move.back()+" ENABLE") // its commit makes the other durable
 		return err
 	})
 	switch {
 	case err != nil:
 		return err
+	case lacks:
+		return r.noWayBack(ctx, fmt.Sprintf("shard %q has not kept all changes since the switch: there is no way back", move.Target))
 	case refused && move.refusals() >= mostRefusals:
 		return r.noWayBack(ctx, fmt.Sprintf("shard %q refuses a change, and its log says which: there is no way back", move.Source))
 	case refused:

@@ -102,8 +102,8 @@ func (a Access) Replicate(ctx context.Context, spec topology.ShardSpec, applicat
 	if err != nil {
 		return nil, fmt.Errorf("connect to shard %q at %s: %w", spec.Name, spec.Primary.Address, err)
 	}
-	// What stands for limits there would end a connection that does nothing but keep a snapshot.
-	config.RuntimeParams = map[string]string{"application_name": application, "replication": "database", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+	// What stands for limits there would end a connection that does nothing but keep a snapshot, or wait for older transactions to end.
+	config.RuntimeParams = map[string]string{"application_name": application, "replication": "database", "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 	conn, err := pgconn.ConnectConfig(ctx, &config.Config)
 	if err != nil {
 		return nil, connectError(spec.Name, spec.Primary.Address, access, err)
