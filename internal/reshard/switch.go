@@ -130,10 +130,13 @@ func (s *switching) await(ctx context.Context) error {
 	if err := s.isKept(ctx); err != nil { // first: what has lost its slot has stopped too
 		return err
 	}
-	if !s.move.RollsBack {
-		if err := s.r.mayGoOn(ctx); err != nil {
+	if s.move.RollsBack { // somebody may have wished it before anything else was done after the switch
+		if err := s.r.endForward(ctx); err != nil {
 			return err
 		}
+	}
+	if err := s.carries(ctx); err != nil {
+		return err
 	}
 	for {
 		if err := s.isKept(ctx); err != nil {
@@ -288,6 +291,14 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 	return "", nil
 }
 
+// carries sees that changes come to the heir: what carries them stops when a server is away.
+func (s *switching) carries(ctx context.Context) error {
+	if s.move.RollsBack {
+		return s.r.carryBack(ctx)
+	}
+	return s.r.mayGoOn(ctx)
+}
+
 // isKept sees that no change is lost that has still to come over, either way, and that not too much is kept for that.
 func (s *switching) isKept(ctx context.Context) error {
 	conns := [2]*pgx.Conn{s.owner, s.heir}
@@ -313,7 +324,7 @@ func (s *switching) behind(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", err
 	case !l.active:
-		return "the subscription does not run: the log of shard " + s.to + " says why", nil
+		return "the subscription does not run: the log of shard " + s.to + " says why", s.carries(ctx)
 	case l.bytes <= usualLag:
 		return "", nil
 	}

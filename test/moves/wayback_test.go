@@ -56,3 +56,49 @@ func TestAWayBackHasEverything(t *testing.T) {
 	}
 	s.clean(t)
 }
+
+// TestSwitchesComeAbout, forward and back, whatever had stopped what carries changes, or had not begun to.
+func TestSwitchesComeAbout(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 2)
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	// stops ends what carries changes while a switch waits, and lets the switch go on.
+	stops := func(t *testing.T, id, wish, slot string, owner *faults.Shard) {
+		t.Helper()
+		open := s.client(t)
+		execute(t, open, "BEGIN")
+		execute(t, open, "SELECT count(*) FROM fixed")
+		s.wish(t, id, wish)
+		s.says(t, id, "has used the tables", func(m api.Move) string { return m.Waiting })
+		if ended := ask[bool](t, owner, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL", slot+id); !ended {
+			t.Error("nobody carries changes")
+		}
+		time.Sleep(500 * time.Millisecond) // the other side notices
+		execute(t, open, "COMMIT")
+	}
+	t.Run("forward", func(t *testing.T) {
+		id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
+		s.await(t, id, "ready")
+		stops(t, id, "switch", forwardSlot, s.Shards[0])
+		s.await(t, id, "done")
+		s.agrees(t)
+	})
+	t.Run("back", func(t *testing.T) {
+		id := s.start(t, api.StartMove{From: "s2", To: "s1", KeepSeconds: 600})
+		s.says(t, id, "it can be rolled back", func(m api.Move) string { return m.Waiting })
+		stops(t, id, "roll back", backSlot, s.Shards[0])
+		s.await(t, id, "rolled back")
+		s.agrees(t)
+	})
+	t.Run("back at once", func(t *testing.T) {
+		const point = "move.switch.open"
+		id := s.heldAt(t, point, api.StartMove{From: "s2", To: "s1", KeepSeconds: 600})
+		s.wish(t, id, "roll back")
+		time.Sleep(time.Second) // the leader has heard of it
+		s.release(t, point)
+		s.await(t, id, "rolled back")
+		s.agrees(t)
+	})
+	s.finish(t)
+}
