@@ -28,8 +28,6 @@ type Config struct {
 	Router string
 	// Rename rewrites queries of views so that they read other relations. Required.
 	Rename shard.Renaming
-	// Resolve has transactions that are left prepared on shards resolved. Default: somebody else does that.
-	Resolve func(context.Context) error
 	// Metrics count what moves do. Default: nobody reads them.
 	Metrics *observe.Moves
 	// Logger hears what becomes of moves. Default: slog's.
@@ -80,9 +78,6 @@ func (v *Mover) switches(names ...string) (end func(), free bool) {
 
 // New returns a mover. Nothing happens until [Mover.Run].
 func New(config Config) *Mover {
-	if config.Resolve == nil {
-		config.Resolve = func(context.Context) error { return nil }
-	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}

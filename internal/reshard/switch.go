@@ -268,27 +268,12 @@ const rehearsed = "rehearsed at "
 
 // longest names a transaction that has had one of the tables locked for too long. Those of routers that hear nothing do not count: they are ended.
 func (s *switching) longest(ctx context.Context) (waiting string, err error) {
-	names := make([]string, len(s.tables))
-	for i, t := range s.tables {
-		names[i] = t.String()
-	}
 	for _, conn := range []*pgx.Conn{s.owner, s.heir} {
-		var found *string
-		err := conn.QueryRow(ctx, `
-			SELECT (SELECT format('a transaction of user %s, process %s, has used the tables for %s ms', a.usename, a.pid, (extract(epoch FROM now() - a.xact_start) * 1000)::bigint)
-				FROM pg_stat_activity a WHERE a.xact_start < now() - $2::interval AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
-					AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = a.pid AND b.start = a.backend_start AND b.router <> ALL ($3))
-					AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.relation IN
-						(SELECT coalesce(p.relid, t::regclass) FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true))
-				ORDER BY a.xact_start LIMIT 1)`, names, oldestOpen, s.hearing).Scan(&found)
-		if err != nil {
-			return "", err
-		}
-		if found != nil {
-			return *found, nil
+		if waiting, err = shard.OldestUse(ctx, conn, s.tables, oldestOpen, s.hearing); err != nil || waiting != "" {
+			break
 		}
 	}
-	return "", nil
+	return waiting, err
 }
 
 // carries sees that changes come to the heir: what carries them stops when a server is away.

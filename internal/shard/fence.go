@@ -147,17 +147,47 @@ func forgetEnded(ctx context.Context, on executor) error {
 	return err
 }
 
-// RelationNumbers are those of tables and of their partitions on one server.
-func RelationNumbers(ctx context.Context, conn *pgx.Conn, tables []topology.TableName) ([]uint32, error) {
+// relationsOf are the numbers of tables that are listed, and of their partitions.
+const relationsOf = "SELECT DISTINCT coalesce(p.relid, t::regclass)::oid FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true"
+
+func namesOf(tables []topology.TableName) []string {
 	names := make([]string, len(tables))
 	for i, table := range tables {
 		names[i] = table.String()
 	}
-	rows, err := conn.Query(ctx, "SELECT DISTINCT coalesce(p.relid, t::regclass)::oid FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(t::regclass) AS p ON true", names)
+	return names
+}
+
+// RelationNumbers are those of tables and of their partitions on one server.
+func RelationNumbers(ctx context.Context, conn *pgx.Conn, tables []topology.TableName) ([]uint32, error) {
+	rows, err := conn.Query(ctx, relationsOf, namesOf(tables))
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[uint32])
+}
+
+// preparedAs names the prepared transaction that has the lock l: it has no process, and bears its number under the same virtual one.
+const preparedAs = `(SELECT format('transaction %s, which is prepared,', p.gid) FROM pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
+	WHERE x.pid IS NULL AND x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction)`
+
+// OldestUse names the transaction that has had one of the tables or partitions locked for longest, if that is longer than it may be; empty if there is none. Prepared ones count, and those of routers that hear nothing do not: these are the routers that hear.
+func OldestUse(ctx context.Context, conn *pgx.Conn, tables []topology.TableName, longest time.Duration, hearing []string) (who string, err error) {
+	err = conn.QueryRow(ctx, `
+		WITH locks AS MATERIALIZED (SELECT locktype, database, relation, transactionid, virtualtransaction, pid FROM pg_locks),
+			uses AS (SELECT pid, virtualtransaction FROM locks WHERE locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation IN (`+relationsOf+`)),
+			users AS (
+				SELECT format('a transaction of user %s, process %s,', a.usename, a.pid) AS who, a.xact_start AS since FROM pg_stat_activity a
+				WHERE a.pid <> pg_backend_pid() AND a.backend_type = 'client backend' AND a.pid IN (SELECT pid FROM uses)
+					AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = a.pid AND b.start = a.backend_start AND b.router <> ALL ($3))
+				UNION ALL SELECT format('transaction %s, which is prepared,', p.gid), p.prepared FROM pg_prepared_xacts p JOIN locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.transactionid = p.transaction
+				WHERE x.virtualtransaction IN (SELECT virtualtransaction FROM uses WHERE pid IS NULL))
+		SELECT coalesce((SELECT format('%s has used the tables for %s ms', who, (extract(epoch FROM now() - since) * 1000)::bigint) FROM users WHERE since < now() - $2::interval ORDER BY since LIMIT 1), '')`,
+		namesOf(tables), longest, hearing).Scan(&who)
+	if err != nil {
+		return "", fmt.Errorf("look who uses tables: %w", err)
+	}
+	return who, nil
 }
 
 // AwaitWriters waits until all transactions have ended that have one of these tables or partitions locked for writing now, unless they are of routers that have settled. Guards whose functions
@@ -188,7 +218,7 @@ func AwaitWriters(ctx context.Context, conn *pgx.Conn, relations []uint32, settl
 // writers returns who writes, for people, by the identifier of the transaction.
 func writers(ctx context.Context, conn *pgx.Conn, relations []uint32, settled []string) (map[string]string, error) {
 	rows, err := conn.Query(ctx, `
-		SELECT DISTINCT l.virtualtransaction, CASE WHEN l.pid IS NULL THEN 'a prepared transaction' ELSE format('a transaction of user %s, process %s', a.usename, l.pid) END
+		SELECT DISTINCT l.virtualtransaction, CASE WHEN l.pid IS NULL THEN coalesce(`+preparedAs+`, 'a prepared transaction') ELSE format('a transaction of user %s, process %s', a.usename, l.pid) END
 		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.granted
 			AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -134,7 +135,7 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 	execute(t, stranger, "BEGIN")
 	execute(t, stranger, "INSERT INTO public.a VALUES (1)")
 	execute(t, stranger, "PREPARE TRANSACTION 'theirs'")
-	if err := await(true); err == nil || !strings.Contains(err.Error(), "a prepared transaction") {
+	if err := await(true); err == nil || !strings.Contains(err.Error(), "transaction theirs, which is prepared") {
 		t.Errorf("with a prepared transaction: %v", err)
 	}
 	began := one[time.Time](t, stranger, "SELECT clock_timestamp()")
@@ -149,4 +150,48 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestWhoUsesTablesForLongest: prepared transactions too, and none of routers that hear nothing.
+func TestWhoUsesTablesForLongest(t *testing.T) {
+	c := newCluster(t, 1)
+	c.record(t)
+	spec := specOf("s1", c.servers[0])
+	execute(t, c.conns[0], `CREATE TABLE public.a (id bigint); CREATE TABLE public.b (id bigint); CREATE TABLE public.p (id bigint) PARTITION BY RANGE (id);
+		CREATE TABLE public.p1 PARTITION OF public.p FOR VALUES FROM (0) TO (100)`)
+	tables := []topology.TableName{{Schema: "public", Name: "a"}, {Schema: "public", Name: "p"}}
+	router := connectAsRouter(t, spec)
+	if _, err := hello(t, router, "r-1", c.m.Version()); err != nil {
+		t.Fatal(err)
+	}
+	client := connectAsClient(t, spec)
+	expect := func(what, want string, longest time.Duration, hearing ...string) {
+		t.Helper()
+		who, err := OldestUse(t.Context(), c.conns[0], tables, longest, append([]string{}, hearing...))
+		if err != nil || (who == "") != (want == "") || !strings.HasPrefix(who, want) {
+			t.Errorf("%s: %q, %v", what, who, err)
+		}
+	}
+	expect("nobody", "", 0)
+	execute(t, client, "BEGIN")
+	execute(t, client, "INSERT INTO public.b VALUES (1)")
+	expect("of another table", "", 0)
+	execute(t, client, "SELECT FROM public.p1")
+	ofClient := fmt.Sprintf("a transaction of user %s, process %d, has used the tables for ", spec.User, client.PgConn().PID())
+	expect("of a partition", ofClient, 0)
+	expect("not for long", "", time.Hour)
+	execute(t, client, "PREPARE TRANSACTION 'theirs'")
+	expect("prepared", "transaction theirs, which is prepared, has used the tables for ", 0)
+	expect("prepared, not for long", "", time.Hour)
+	execute(t, client, "ROLLBACK PREPARED 'theirs'")
+	execute(t, client, "BEGIN")
+	execute(t, client, "INSERT INTO public.b VALUES (1)")
+	execute(t, client, "PREPARE TRANSACTION 'others'")
+	expect("prepared, of another table", "", 0)
+	execute(t, client, "ROLLBACK PREPARED 'others'")
+	execute(t, router, "BEGIN")
+	execute(t, router, "SELECT FROM public.a")
+	expect("of a router that hears", "a transaction of user ", 0, "r-1")
+	expect("of one that does not", "", 0, "r-2")
+	execute(t, router, "COMMIT")
 }
