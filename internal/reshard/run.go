@@ -34,6 +34,7 @@ type run struct {
 	move    *Move
 	heard   Wish
 	heardN  int64 // the wish's revision
+	obeyedN int64 // that of one that was obeyed, and has still to be forgotten: a later leader would hear it again
 	end     context.CancelCauseFunc
 	holding bool // statements are held
 	woken   chan struct{}
@@ -249,6 +250,9 @@ func (r *run) phase(ctx context.Context) error {
 
 // obey does what somebody wants, if anybody does.
 func (r *run) obey(ctx context.Context) error {
+	if err := r.forgetWish(ctx); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	wish, revision := r.heard, r.heardN
 	r.mu.Unlock()
@@ -265,11 +269,28 @@ func (r *run) obey(ctx context.Context) error {
 		return err
 	}
 	r.mu.Lock()
-	if r.heardN == revision {
+	if r.obeyedN = revision; r.heardN == revision {
 		r.heard = ""
 	}
 	r.mu.Unlock()
-	return r.mover.config.Store.ForgetWish(ctx, r.id, revision)
+	return r.forgetWish(ctx)
+}
+
+// forgetWish removes the wish that was obeyed last.
+func (r *run) forgetWish(ctx context.Context) error {
+	r.mu.Lock()
+	revision := r.obeyedN
+	r.mu.Unlock()
+	if revision == 0 {
+		return nil
+	}
+	err := r.mover.config.Store.ForgetWish(ctx, r.id, revision)
+	if err == nil {
+		r.mu.Lock()
+		r.obeyedN = 0
+		r.mu.Unlock()
+	}
+	return err
 }
 
 // isTooLate prepares to end a switch that somebody does not want any more: what is held is let go first. It says whether the owner has changed already.

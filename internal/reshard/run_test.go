@@ -196,3 +196,32 @@ func TestACancelledCopyEnds(t *testing.T) {
 		t.Errorf("%v, it is %s", err, r.state().Phase)
 	}
 }
+
+// TestAWishIsForgotten though the store did not answer when it had been obeyed: a later leader would hear it again.
+func TestAWishIsForgotten(t *testing.T) {
+	s, l, m := asked(t)
+	r := newRun(New(Config{Store: s}), l, m)
+	if err := s.Wish(t.Context(), m.ID, string(Pause)); err != nil {
+		t.Fatal(err)
+	}
+	_, revision, err := s.Wished(t.Context(), m.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.hear(Pause, revision)
+	if err := r.enter(t.Context(), Copying); err != nil {
+		t.Fatal(err)
+	}
+	away, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.obey(away); err == nil || !r.state().Paused {
+		t.Errorf("%v, paused %t", err, r.state().Paused)
+	}
+	r.hear(Pause, revision) // nobody wishes it anew
+	if err := r.obey(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if wish, _, err := s.Wished(t.Context(), m.ID); wish != "" || err != nil {
+		t.Errorf("%q is wished still, %v", wish, err)
+	}
+}

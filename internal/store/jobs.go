@@ -312,13 +312,13 @@ func (l *Leadership) putJob(ctx context.Context, action string, job Job) (Job, e
 	return job, result.refusal(action, job)
 }
 
-// DeleteJob deletes the job as it was read. It fails as [Leadership.UpdateJob] does.
+// DeleteJob deletes the job as it was read, and what somebody wished for it that nobody has heard. It fails as [Leadership.UpdateJob] does.
 func (l *Leadership) DeleteJob(ctx context.Context, job Job) error {
 	if job.Revision == 0 {
 		return fmt.Errorf("delete job %s: it was never read: it has no revision", job.ID)
 	}
 	key := l.store.keys.jobs + job.ID
-	result, err := l.write(ctx, "delete job", key, job.Revision, clientv3.OpDelete(key))
+	result, err := l.write(ctx, "delete job", key, job.Revision, clientv3.OpDelete(key), clientv3.OpDelete(l.store.keys.wishes+job.ID), clientv3.OpDelete(l.store.adjustment(job.ID)))
 	if err != nil || result.applied {
 		return err
 	}
@@ -337,12 +337,12 @@ type fencedResult struct {
 	lostAnswer bool
 }
 
-// write applies op if the leadership holds and the key is at the revision.
-func (l *Leadership) write(ctx context.Context, action, key string, revision int64, op clientv3.Op) (fencedResult, error) {
+// write applies operations if the leadership holds and the key is at the revision.
+func (l *Leadership) write(ctx context.Context, action, key string, revision int64, operations ...clientv3.Op) (fencedResult, error) {
 	response, lostAnswer, err := l.store.commit(ctx, transaction{
 		action:    action,
 		when:      []clientv3.Cmp{l.stillLeads(), clientv3.Compare(clientv3.ModRevision(key), "=", revision)},
-		then:      []clientv3.Op{op},
+		then:      operations,
 		otherwise: []clientv3.Op{clientv3.OpGet(l.key), clientv3.OpGet(key)},
 	})
 	if err != nil {

@@ -100,8 +100,21 @@ func TestWishesForJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked.State = "begun"
-	if _, err := leader.UpdateJob(ctx, asked); err != nil {
+	if asked, err = leader.UpdateJob(ctx, asked); err != nil {
 		t.Error(err)
+	}
+	if err := s.Wish(ctx, "j", "pause"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Adjust(ctx, "j", func(string) (string, error) { return "slowly", nil }); err != nil {
+		t.Error(err)
+	}
+	if err := leader.DeleteJob(ctx, asked); err != nil {
+		t.Error(err)
+	}
+	wish, _, err = s.Wished(ctx, "j")
+	if how, _, unread := s.Adjusted(ctx, "j"); wish != "" || how != "" || err != nil || unread != nil {
+		t.Errorf("of a job that is gone somebody wishes %q and %q: %v, %v", wish, how, err, unread)
 	}
 	if err := leader.Resign(ctx); err != nil {
 		t.Fatal(err)
