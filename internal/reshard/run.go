@@ -38,8 +38,8 @@ type run struct {
 	end     context.CancelCauseFunc
 	holding bool // statements are held
 	woken   chan struct{}
-	savedAt time.Time            // when the move was stored last
-	deaf    map[string]time.Time // since when a router has not heard of the map, by ID
+	savedAt time.Time          // when the move was stored last
+	deaf    map[string]absence // since when a router has not heard of the map, by ID
 	// waitsInside: the phase waits by itself while the move is paused.
 	waitsInside bool
 
@@ -47,20 +47,30 @@ type run struct {
 	toldSides time.Time
 }
 
+// absence is since when something has been so, and when somebody looked last.
+type absence struct{ since, seen time.Time }
+
+// lookedLately is how long ago somebody must have looked so that what is so now has been so all the while.
+const lookedLately = 10 * time.Second
+
 // deafSince is since when a router has not heard of the map that is in force; zero if it has.
 func (r *run) deafSince(router string, hears bool) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case hears:
+	if hears {
 		delete(r.deaf, router)
-	case r.deaf[router].IsZero():
-		if r.deaf == nil {
-			r.deaf = map[string]time.Time{}
-		}
-		r.deaf[router] = time.Now()
+		return time.Time{}
 	}
-	return r.deaf[router]
+	if r.deaf == nil {
+		r.deaf = map[string]absence{}
+	}
+	is, now := r.deaf[router], time.Now()
+	if now.Sub(is.seen) > lookedLately {
+		is.since = now
+	}
+	is.seen = now
+	r.deaf[router] = is
+	return is.since
 }
 
 func newRun(v *Mover, l *store.Leadership, m *Move) *run {

@@ -225,3 +225,20 @@ func TestAWishIsForgotten(t *testing.T) {
 		t.Errorf("%q is wished still, %v", wish, err)
 	}
 }
+
+// TestWhatGoesAwayBeginsAnew when it comes again: nobody looked in between.
+func TestWhatGoesAwayBeginsAnew(t *testing.T) {
+	r := &run{}
+	first := r.deafSince("x", false)
+	if again := r.deafSince("x", false); first.IsZero() || !again.Equal(first) {
+		t.Errorf("since %s, and then since %s", first, again)
+	}
+	old := time.Now().Add(-time.Hour)
+	r.deaf["x"] = absence{since: old, seen: old}
+	if again := r.deafSince("x", false); time.Since(again) > time.Minute {
+		t.Errorf("nobody has looked for an hour, and it is deaf since %s", again)
+	}
+	if again := r.deafSince("x", true); !again.IsZero() {
+		t.Errorf("it hears, and is deaf since %s", again)
+	}
+}
