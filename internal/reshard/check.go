@@ -185,7 +185,12 @@ func (r *run) onlyTheMap(ctx context.Context) error {
 	if err := r.divide(ctx); err != nil {
 		return err
 	}
-	if _, err := r.publish(ctx, plain(move.Target), nil, plain(move.Source)); err != nil {
+	if _, err := r.publish(ctx, plain(move.Target), nil, plain(move.Source)); errors.Is(err, errOtherMap) {
+		if is, alike, unread := r.markedNow(ctx); unread == nil && (!alike || is != plain(move.Source)) { // else it has tables by now
+			return stop("shard %q does not own all of it any more: cancel the move", move.Source)
+		}
+		return err
+	} else if err != nil {
 		return err
 	}
 	return r.enter(ctx, Done)

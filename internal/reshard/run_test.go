@@ -242,3 +242,32 @@ func TestWhatGoesAwayBeginsAnew(t *testing.T) {
 		t.Errorf("it hears, and is deaf since %s", again)
 	}
 }
+
+// TestTheMapAloneChangesOnlyForItsOwner: a second move of the same ranges, without a table, finds that somebody else has them, and says so rather than try again for ever.
+func TestTheMapAloneChangesOnlyForItsOwner(t *testing.T) {
+	s, l, m := asked(t)
+	now, err := world(t).Next(topology.DropTable("public.t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Create(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	m.Keyspace, m.Source, m.Target = "main", "a", "b"
+	for _, c := range []struct {
+		ranges []Range
+		ends   bool
+	}{
+		{[]Range{{To: topology.Point{"4000000000000000"}}}, true},
+		{[]Range{{To: topology.Point{"4000000000000000"}}}, true}, // it is the target's already
+		{[]Range{{To: topology.Point{"c000000000000000"}}}, false},
+	} {
+		m.Ranges, m.Phase = c.ranges, Checking
+		r := newRun(New(Config{Store: s}), l, m)
+		var final *stopped
+		if err := r.onlyTheMap(t.Context()); (err == nil) != c.ends || err != nil && !errors.As(err, &final) {
+			t.Errorf("up to %s: %v", c.ranges[0].To, err)
+		}
+		m = r.state()
+	}
+}
