@@ -123,7 +123,7 @@ func (r *run) check(ctx context.Context) error {
 	if err := r.checkServers(ctx, now); err != nil {
 		return err
 	}
-	if err := r.checkViews(ctx, now); err != nil {
+	if err := r.checkViews(ctx); err != nil {
 		return err
 	}
 	if err := r.keepTables(ctx, tables); err != nil {
@@ -153,11 +153,11 @@ func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 }
 
 // checkViews sees that there can be views of what a shard owns for all that reads the tables: they are made, and taken back.
-func (r *run) checkViews(ctx context.Context, now *topology.Map) error {
+func (r *run) checkViews(ctx context.Context) error {
 	if r.state().isWhole() {
 		return nil
 	}
-	return r.makeViews(ctx, now, r.state().Source, false)
+	return r.on(ctx, r.state().Source, func(ctx context.Context, conn *pgx.Conn) error { return r.makeViews(ctx, conn, r.state().Source, false) })
 }
 
 // keepTables has all routers refuse definitions of the tables.

@@ -52,10 +52,8 @@ func (r *run) prepare(ctx context.Context) error {
 	if r.state().isWhole() {
 		return r.prepareWhole(ctx, now)
 	}
-	for s := range now.Shards() {
-		if err := r.makeViews(ctx, now, s.Name(), true); err != nil {
-			return err
-		}
+	if err := r.everywhere(ctx, map[int]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error { return r.makeViews(ctx, conn, name, true) }); err != nil {
+		return err
 	}
 	for _, side := range r.state().sides() {
 		if err := r.widenIdentities(ctx, now, side); err != nil {
@@ -111,19 +109,21 @@ func (r *run) guards(ctx context.Context, now *topology.Map, change func(*shard.
 var errTried = errors.New("it was only tried")
 
 // makeViews makes the views of what a shard owns, or only sees that they can be made.
-func (r *run) makeViews(ctx context.Context, now *topology.Map, name string, keep bool) error {
-	err := r.on(ctx, name, func(ctx context.Context, conn *pgx.Conn) error {
-		return r.patiently(ctx, func() error {
-			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-				if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
-					return err
-				}
-				err := shard.Prepare(now).MakeOwnedViews(ctx, tx, name, r.state().Keyspace, r.mover.config.Rename)
-				if err == nil && !keep {
-					return errTried
-				}
+func (r *run) makeViews(ctx context.Context, conn *pgx.Conn, name string, keep bool) error {
+	now, err := r.current(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.patiently(ctx, func() error {
+		return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
 				return err
-			})
+			}
+			err := shard.Prepare(now).MakeOwnedViews(ctx, tx, name, r.state().Keyspace, r.mover.config.Rename)
+			if err == nil && !keep {
+				return errTried
+			}
+			return err
 		})
 	})
 	var none *shard.NoOwnedViewError

@@ -167,7 +167,7 @@ func TestAWishIsNotLostBetweenTwoPhases(t *testing.T) {
 	if err := r.enter(t.Context(), Copying); err != nil {
 		t.Fatal(err)
 	}
-	r.hear(Cancel, 1)
+	r.hear(store.Wish{Text: string(Cancel), Revision: 1})
 	if err := r.attempt(t.Context()); !errors.Is(err, errWished) {
 		t.Errorf("the phase began: %v", err)
 	}
@@ -184,7 +184,7 @@ func TestACancelledCopyEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &copier{r: r, move: r.state(), throttle: &throttle{}}
-	r.hear(Cancel, 1)
+	r.hear(store.Wish{Text: string(Cancel), Revision: 1})
 	ctx, end := context.WithCancelCause(t.Context())
 	defer end(nil)
 	time.AfterFunc(20*time.Second, func() { end(errors.New("it goes on")) })
@@ -204,11 +204,11 @@ func TestAWishIsForgotten(t *testing.T) {
 	if err := s.Wish(t.Context(), m.ID, string(Pause)); err != nil {
 		t.Fatal(err)
 	}
-	_, revision, err := s.Wished(t.Context(), m.ID)
+	wishes, _, err := s.Wishes(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.hear(Pause, revision)
+	r.hear(wishes[m.ID])
 	if err := r.enter(t.Context(), Copying); err != nil {
 		t.Fatal(err)
 	}
@@ -217,12 +217,12 @@ func TestAWishIsForgotten(t *testing.T) {
 	if err := r.obey(away); err == nil || !r.state().Paused {
 		t.Errorf("%v, paused %t", err, r.state().Paused)
 	}
-	r.hear(Pause, revision) // nobody wishes it anew
+	r.hear(wishes[m.ID]) // nobody wishes it anew
 	if err := r.obey(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if wish, _, err := s.Wished(t.Context(), m.ID); wish != "" || err != nil {
-		t.Errorf("%q is wished still, %v", wish, err)
+	if left, _, err := s.Wishes(t.Context()); len(left) > 0 || err != nil {
+		t.Errorf("%v are wished still, %v", left, err)
 	}
 }
 
