@@ -27,6 +27,12 @@ func (c course) closed() mark    { return c.mark(c.from, c.to, topology.Opening,
 func (c course) closing() mark   { return c.mark(c.from, c.to, topology.Closing, false) }
 func (c course) turned() mark    { return c.mark(c.to, c.from, topology.Leaving, false) }
 
+// advances says whether one mark comes behind another on the way to a new owner. On the way back, or when it is over, it does not.
+func (c course) advances(from, to mark) bool {
+	way := []mark{c.announced(), c.holding(), c.closed(), c.turned()}
+	return !c.isClosing(from) && slices.Index(way, to) > slices.Index(way, from)
+}
+
 // isClosing says whether the heir has to hear that it does not get the rows. Of whole tables nobody sees the copy.
 func (c course) isClosing(is mark) bool { return !c.whole && is == c.closing() }
 
@@ -120,7 +126,7 @@ func (r *run) publish(ctx context.Context, next mark, asking []string, expected 
 			return nil, fmt.Errorf("%w: %+v", errOtherMap, is)
 		}
 		switch move := r.state(); {
-		case len(move.Published) > 0 && !slices.Equal(move.tableTexts(now), move.Published):
+		case len(move.Published) > 0 && move.course().advances(is, next) && !slices.Equal(move.tableTexts(now), move.Published):
 			return nil, stop("a table was declared after the move began: cancel it and start it again")
 		case len(move.Published) == 0 && !move.isWhole() && len(move.tables(now)) > 0: // only the map was to change, and now there may be rows
 			return nil, fmt.Errorf("%w: a table was declared meanwhile", errOtherMap)

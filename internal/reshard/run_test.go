@@ -271,3 +271,63 @@ func TestTheMapAloneChangesOnlyForItsOwner(t *testing.T) {
 		m = r.state()
 	}
 }
+
+// holding is a move whose switch holds statements, though nothing was done on a shard yet.
+func holding(t *testing.T) (*store.Store, *switching) {
+	t.Helper()
+	s, l, m := asked(t)
+	if err := s.Create(t.Context(), world(t)); err != nil {
+		t.Fatal(err)
+	}
+	m.Keyspace, m.Ranges, m.Published = "main", []Range{{To: topology.Point{"2000000000000000"}}}, []string{"public.t"}
+	r := newRun(New(Config{Store: s}), l, m)
+	if err := r.enter(t.Context(), Switching); err != nil {
+		t.Fatal(err)
+	}
+	c := r.state().course()
+	for _, step := range [][2]mark{{c.announced(), plain("a")}, {c.holding(), c.announced()}} {
+		if _, err := r.publish(t.Context(), step[0], nil, step[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s, &switching{r: r, move: r.state(), course: c, begun: time.Now()}
+}
+
+func (s *switching) expect(t *testing.T, want mark) {
+	t.Helper()
+	if is, alike, err := s.r.markedNow(t.Context()); err != nil || !alike || is != want {
+		t.Errorf("the map says %+v, %t, %v, and not %+v", is, alike, err, want)
+	}
+}
+
+// TestAProcessThatIsToEndTakesItsSwitchBack: statements must not wait for the next leader.
+func TestAProcessThatIsToEndTakesItsSwitchBack(t *testing.T) {
+	_, s := holding(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.failed(ctx, "settle", ctx.Err()); err == nil || len(s.r.state().Switches) != 1 {
+		t.Errorf("%v, %+v", err, s.r.state().Switches)
+	}
+	s.expect(t, s.before())
+}
+
+// TestASwitchIsTakenBackWhateverWasDeclared meanwhile, by a map that somebody has imported for example: it does not begin, and what is held is let go.
+func TestASwitchIsTakenBackWhateverWasDeclared(t *testing.T) {
+	st, s := holding(t)
+	if _, err := st.Update(t.Context(), func(m *topology.Map) (*topology.Map, error) {
+		return m.Next(topology.SetTable(topology.TableSpec{Name: "public.new", Kind: topology.Sharded, Keyspace: "main", Key: []string{"id"}}))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var final *stopped
+	if _, err := s.r.publish(t.Context(), s.closed(), nil, s.holding()); !errors.As(err, &final) {
+		t.Errorf("it goes on: %v", err)
+	}
+	if err := s.takeBack(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.expect(t, s.before())
+	if err := s.hold(t.Context()); !errors.As(err, &final) {
+		t.Errorf("it begins: %v", err)
+	}
+}

@@ -401,6 +401,8 @@ func (s *switching) failed(ctx context.Context, step string, cause error) error 
 		return cause
 	}
 	reason := fmt.Sprintf("%s: %v", step, cause)
+	ctx, cancel := outliving(ctx, lastPatience) // or statements would wait for the next leader when this process is told to end
+	defer cancel()
 	for {
 		now, err := s.r.current(ctx)
 		if err == nil {
@@ -424,6 +426,22 @@ func (s *switching) failed(ctx context.Context, step string, cause error) error 
 		m.attempted(Attempt{At: s.begun.UTC(), Held: held, Failed: reason, Steps: s.steps})
 	})
 	return errors.Join(fmt.Errorf("the switch was taken back after %s: %s", held.Round(time.Millisecond), reason), err)
+}
+
+// lastPatience is for how long a process that is to end takes a switch back.
+const lastPatience = 5 * time.Second
+
+// outliving is a context that ends some time after another.
+func outliving(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		doze(longer, d)
+		cancel()
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 // takeBack lets everything be as it was before the switch: under newer versions, since those never go back.
