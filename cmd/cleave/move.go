@@ -148,7 +148,7 @@ not follow each other, are several moves too.`,
 	flags.StringArrayVar(&ranges, "range", nil, "a range, LO:HI")
 	flags.StringArrayVar(&keys, "key", nil, "a single key")
 	flags.StringArrayVar(&request.Tables, "table", nil, "a table that is on one shard alone")
-	flags.IntVar(&request.Streams, "streams", 0, "how many copies run at once (default 2)")
+	flags.IntVar(&request.Streams, "streams", 0, "how many copies run at once, up to 64 (default 2)")
 	flags.DurationVar(&keep, "keep", 0, "how long the move can be rolled back after it has switched, such as 24h")
 	flags.DurationVar(&pauseLimit, "pause-limit", 0, "how long statements may be held before the switch is taken back and tried again (default 1s)")
 	flags.BoolVar(&request.Manual, "manual", false, "do not switch before 'cleave move switch' says so")

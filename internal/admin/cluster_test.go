@@ -450,6 +450,8 @@ func tryMoves(t *testing.T, client *api.Client) {
 	}
 	_, err = client.StartMoves(ctx, api.StartMove{Keyspace: "orders", To: "one"})
 	refusedWith(t, "move nothing", api.CodeInvalid, err)
+	_, err = client.StartMoves(ctx, api.StartMove{Keyspace: "orders", From: "two", To: "one", Streams: 10_000, DryRun: true})
+	refusedWith(t, "more streams than anybody needs", api.CodeInvalid, err)
 	_, err = client.StartMoves(ctx, api.StartMove{Keyspace: "orders", From: "two", To: "nowhere"})
 	refusedWith(t, "move to nowhere", api.CodeNotFound, err)
 	plan := must[api.RebalancePlan](t, "plan")(client.PlanRebalance(ctx, api.PlanRebalance{}))

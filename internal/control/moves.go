@@ -23,6 +23,9 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	if err := checkOptions(request); err != nil {
 		return api.MoveList{}, err
 	}
+	if request.Streams < 0 || request.Streams > reshard.MostStreams {
+		return api.MoveList{}, &InvalidError{Message: fmt.Sprintf("%d streams cannot copy rows at once", request.Streams), Hint: fmt.Sprintf("Write a number from 1 to %d: each stream has a connection to both shards.", reshard.MostStreams)}
+	}
 	undeclared, err := c.undeclared(ctx, m, request)
 	if err != nil {
 		return api.MoveList{}, err

@@ -85,6 +85,9 @@ type Options struct {
 	SkipVerify bool `json:"skip_verify,omitempty"`
 }
 
+// MostStreams is how many copies may run at once: each has a connection to both shards.
+const MostStreams = 64
+
 // Usual options.
 const (
 	usualStreams    = 2
