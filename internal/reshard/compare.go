@@ -22,13 +22,24 @@ type comparing struct {
 	owner, copy *pgx.Conn
 	// pause waits, less long if there is a reason to.
 	pause func(context.Context, time.Duration)
+	// rest gives way when a part of a table was read.
+	rest shard.AfterPart
 }
+
+// hurry is for comparisons that somebody waits for.
+func hurry(context.Context, time.Duration, int64) error { return nil }
 
 // comparer is what connections are called that compare on demand.
 const comparer = "cleave/verify"
 
-// compareRounds is how often rows that differ are looked at again before they count.
-const compareRounds = 20
+const (
+	// compareRounds is how often rows that differ are looked at again before they count.
+	compareRounds = 20
+	// rowsAtOnce is how many rows are looked at again at a time: what is known of them is in memory, twice.
+	rowsAtOnce = 100_000
+	// enoughDiffering is how many rows of a table have to differ so that no others are looked for.
+	enoughDiffering = 10_000
+)
 
 // table compares the rows of one table that fit a condition: sums of hashes bucket by bucket, and where these differ row by row, again and again until the changes that are under way explain nothing
 // of it. It returns how many rows there are, and the keys of those that differ.
@@ -41,22 +52,24 @@ func (c *comparing) table(ctx context.Context, t *topology.Table, where string) 
 	if err != nil {
 		return 0, nil, err
 	}
-	mine, err := comparison.DigestWhere(ctx, c.owner, where)
+	mine, err := comparison.DigestWhere(ctx, c.owner, where, c.rest)
 	if err != nil {
 		return 0, nil, err
 	}
 	if err := c.pass(ctx); err != nil {
 		return 0, nil, err
 	}
-	theirs, err := comparison.DigestWhere(ctx, c.copy, where)
+	theirs, err := comparison.DigestWhere(ctx, c.copy, where, c.rest)
 	if err != nil {
 		return 0, nil, err
 	}
-	buckets := mine.Differing(theirs)
-	if len(buckets) > 0 {
-		differing, err = c.lookAgain(ctx, comparison, where, buckets)
+	for _, buckets := range mine.Groups(theirs, mine.Differing(theirs), rowsAtOnce) {
+		more, err := c.lookAgain(ctx, comparison, where, buckets)
+		if differing = append(differing, more...); err != nil || len(differing) >= enoughDiffering {
+			return mine.Rows, differing, err
+		}
 	}
-	return mine.Rows, differing, err
+	return mine.Rows, differing, nil
 }
 
 // pass waits until all that was committed by the owner has come to the copy.
@@ -77,14 +90,14 @@ type doubt struct {
 func (c *comparing) lookAgain(ctx context.Context, comparison *shard.Comparison, where string, buckets []int32) (left []string, err error) {
 	var doubts map[string]doubt
 	for round := range compareRounds {
-		mine, err := comparison.RowsOf(ctx, c.owner, where, buckets)
+		mine, err := comparison.RowsOf(ctx, c.owner, where, buckets, c.rest)
 		if err != nil {
 			return nil, err
 		}
 		if err := c.pass(ctx); err != nil {
 			return nil, err
 		}
-		theirs, err := comparison.RowsOf(ctx, c.copy, where, buckets)
+		theirs, err := comparison.RowsOf(ctx, c.copy, where, buckets, c.rest)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +149,7 @@ type Compared struct {
 	// Owner has the rows, and Copy those that should be equal to them.
 	Owner, Copy string
 	Rows        int64
-	// Differing are the keys of rows that differ.
+	// Differing are the keys of rows that differ; not all of them if there are very many.
 	Differing []string
 }
 
@@ -195,7 +208,7 @@ func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.
 	if m.Phase == Switched {
 		owner, copied = copied, owner
 	}
-	c := &comparing{move: m.ID, marks: "asked " + NewID() + " ", pause: pause}
+	c := &comparing{move: m.ID, marks: "asked " + NewID() + " ", pause: doze, rest: hurry}
 	defer v.dropMarks(ctx, now, c.move, c.marks, owner, copied)
 	if c.owner, err = v.connect(ctx, now, owner, comparer, shard.CompareSettings); err != nil {
 		return nil, err
@@ -221,13 +234,6 @@ func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.
 		all = append(all, one)
 	}
 	return all, nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // dropMarks removes what a comparison has left on both sides: the move may have ended meanwhile, and have removed its marks before the last of these came. What cannot be removed goes with the move, or harms nobody.

@@ -18,7 +18,7 @@ import (
 type Limits struct {
 	// Off: nothing but MaxRate slows it down.
 	Off bool `json:"throttle_off,omitempty"`
-	// MaxRate is how many bytes are copied in a second at most. 0: as many as go.
+	// MaxRate is how many bytes are copied, or read to be compared, in a second at most. 0: as many as go.
 	MaxRate int64 `json:"max_rate,omitempty"`
 	// MaxLag is how far standbys of both shards may be behind before nothing goes on; from half of it on it is slower. 0: the usual; below 0: as far as they like.
 	MaxLag time.Duration `json:"max_lag,omitempty"`

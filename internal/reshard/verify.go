@@ -1,9 +1,11 @@
 package reshard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -22,7 +24,17 @@ func (r *run) verify(ctx context.Context) error {
 		return err
 	}
 	move := r.state()
-	c := &comparing{move: r.id, marks: "verify ", pause: r.sleep}
+	slowly := r.giveWay(ctx, now, "the comparison", "")
+	defer slowly.close()
+	doing := ""
+	c := &comparing{move: r.id, marks: "verify ", pause: r.sleep, rest: func(ctx context.Context, took time.Duration, bytes int64) error {
+		slowly.rest(ctx, took, bytes, 1)
+		r.say(ctx, cmp.Or(slowly.waiting(), doing), nil)
+		if slot := slowly.kept(); slot.own && (slot.lost || slot.kept > r.state().Options.MaxWAL) {
+			return r.staysKept(ctx)
+		}
+		return ctx.Err()
+	}}
 	if c.owner, err = r.connectWith(ctx, now, move.Source, shard.CompareSettings); err != nil {
 		return err
 	}
@@ -37,7 +49,8 @@ func (r *run) verify(ctx context.Context) error {
 	}
 	rows := int64(0)
 	for i, t := range move.tables(now) {
-		r.say(ctx, fmt.Sprintf("table %s is compared, %d of %d", t.Name(), i+1, len(move.tables(now))), func(*Move) {})
+		doing = fmt.Sprintf("table %s is compared, %d of %d", t.Name(), i+1, len(move.tables(now)))
+		r.say(ctx, cmp.Or(slowly.waiting(), doing), nil)
 		count, err := r.verifyTable(ctx, c, t, selection)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -147,6 +148,19 @@ func (d *Digest) Differing(other *Digest) []int32 {
 	return numbers
 }
 
+// Groups divides buckets into groups of some, which have no more rows than that together on either side; one that has more by itself is a group.
+func (d *Digest) Groups(other *Digest, buckets []int32, most int64) (groups [][]int32) {
+	rows := most + 1
+	for _, number := range buckets {
+		more := max(d.buckets[number].rows, other.buckets[number].rows)
+		if rows += more; rows > most {
+			groups, rows = append(groups, nil), more
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], number)
+	}
+	return groups
+}
+
 // pagesAtOnce is how many pages of a table are read by one statement, some tens of megabytes: who waits for a lock on the table does not wait for all of it.
 var pagesAtOnce = int64(8192)
 
@@ -203,44 +217,63 @@ func (c *Comparison) addRows(ctx context.Context, on querier, d *Digest, relatio
 	return err
 }
 
-// DigestWhere is [Comparison.Digest] for the rows of the table, and of its partitions, that fit a condition over t.
-func (c *Comparison) DigestWhere(ctx context.Context, on querier, where string) (*Digest, error) {
-	d := &Digest{buckets: map[int32]bucket{}}
+// partPages is how many pages of a table are read by one statement where that gives way: so few that it can, and so many that sums are far fewer than rows.
+var partPages = int64(2048)
+
+// AfterPart is called when a statement has read a part of a table: how long that took, and how many bytes the part has.
+type AfterPart func(ctx context.Context, took time.Duration, bytes int64) error
+
+// eachPart reads the rows of the table, and of its partitions, that fit a condition over t, part by part: from what relation, and by which condition. Each part has a snapshot of its own, so what is written meanwhile may be seen twice or not at all.
+func (c *Comparison) eachPart(ctx context.Context, on querier, where string, read func(relation, where string) error, after AfterPart) error {
 	leaves, err := Leaves(ctx, on, c.Definition.Table)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, leaf := range leaves {
-		for from := int64(0); from == 0 || from < leaf.Pages; from += pagesAtOnce {
-			to := from + pagesAtOnce
+		for from := int64(0); from == 0 || from < leaf.Pages; from += partPages {
+			to, pages := from+partPages, partPages
 			if to >= leaf.Pages {
-				to = -1
+				to, pages = -1, leaf.Pages-from
 			}
-			if err := c.addRows(ctx, on, d, leaf.Name.String(), PagesSQL(from, to)+" AND ("+where+")"); err != nil {
-				return nil, fmt.Errorf("sum the rows of table %s up: %w", leaf.Name, err)
+			began := time.Now()
+			if err := read(leaf.Name.String(), PagesSQL(from, to)+" AND ("+where+")"); err != nil {
+				return fmt.Errorf("read rows of table %s: %w", leaf.Name, err)
+			}
+			if err := after(ctx, time.Since(began), pages*blockSize); err != nil {
+				return err
 			}
 		}
 	}
-	return d, nil
+	return nil
+}
+
+// blockSize is how large pages are, in nearly all servers. Nothing but a pace depends on it.
+const blockSize = 8192
+
+// DigestWhere is [Comparison.Digest] for the rows of the table, and of its partitions, that fit a condition over t.
+func (c *Comparison) DigestWhere(ctx context.Context, on querier, where string, after AfterPart) (*Digest, error) {
+	d := &Digest{buckets: map[int32]bucket{}}
+	err := c.eachPart(ctx, on, where, func(relation, where string) error { return c.addRows(ctx, on, d, relation, where) }, after)
+	return d, err
 }
 
 // RowsOf are the rows of some buckets that fit a condition over t: what identifies each, and a hash of all that is in it.
-func (c *Comparison) RowsOf(ctx context.Context, on querier, where string, buckets []int32) (map[string]string, error) {
-	rows, err := on.Query(ctx, fmt.Sprintf("SELECT %s, hashtextextended(%s, %d)::text || ' ' || count(*) OVER (PARTITION BY %s) FROM %s AS t WHERE (%s) AND %s",
-		c.bucketText(), c.rowText(), c.seeds[1], c.bucketText(), c.Definition.Table, where, c.inBuckets(buckets)))
-	if err != nil {
-		return nil, err
-	}
+func (c *Comparison) RowsOf(ctx context.Context, on querier, where string, buckets []int32, after AfterPart) (map[string]string, error) {
 	found := map[string]string{}
-	var key, hash string
-	_, err = pgx.ForEachRow(rows, []any{&key, &hash}, func() error {
-		found[key] = hash
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read rows of table %s: %w", c.Definition.Table, err)
+	read := func(relation, where string) error {
+		rows, err := on.Query(ctx, fmt.Sprintf("SELECT %s, hashtextextended(%s, %d)::text FROM ONLY %s AS t WHERE %s", c.bucketText(), c.rowText(), c.seeds[1], relation, where))
+		if err != nil {
+			return err
+		}
+		var key, hash string
+		_, err = pgx.ForEachRow(rows, []any{&key, &hash}, func() error {
+			found[key] += hash + " " // one that is there twice is not equal to one that is there once
+			return nil
+		})
+		return err
 	}
-	return found, nil
+	err := c.eachPart(ctx, on, "("+where+") AND "+c.inBuckets(buckets), read, after)
+	return found, err
 }
 
 // ReadSQL streams the rows of some buckets out.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -352,5 +353,58 @@ func TestWritingIsNoticed(t *testing.T) {
 	execute(t, conn, "SET track_counts = off")
 	if now := must[string](t)(CopyState(t.Context(), conn, "public.t")); now != "" {
 		t.Errorf("nobody counts, and it is %q", now)
+	}
+}
+
+// TestRowsAreComparedInParts, each by itself, with somebody told after each, and in groups of buckets that have few rows together.
+func TestRowsAreComparedInParts(t *testing.T) {
+	usual := partPages
+	partPages = 50
+	t.Cleanup(func() { partPages = usual })
+	c := newCopies(t)
+	c.both(t, `CREATE TABLE public.t (id int PRIMARY KEY, b text) PARTITION BY RANGE (id); CREATE TABLE public.low PARTITION OF public.t FOR VALUES FROM (0) TO (50000); CREATE TABLE public.high PARTITION OF public.t FOR VALUES FROM (50000) TO (1000000);
+		INSERT INTO public.t SELECT i, repeat('x', i % 50) FROM generate_series(1, 60000) AS i; ANALYZE public.t`)
+	execute(t, c.copy, "DELETE FROM public.t WHERE id % 1000 = 5; UPDATE public.t SET b = 'y' WHERE id % 1000 = 7")
+	definition := must[*Definition](t)(Describe(t.Context(), c.home, topology.TableName{Schema: "public", Name: "t"}))
+	comparison := must[*Comparison](t)(definition.Compared(t.Context(), c.home))
+	const where = "t.id > 10000"
+	parts, bytes := 0, int64(0)
+	after := func(_ context.Context, _ time.Duration, size int64) error {
+		parts, bytes = parts+1, bytes+size
+		return nil
+	}
+	mine := must[*Digest](t)(comparison.DigestWhere(t.Context(), c.home, where, after))
+	if pages := one[int64](t, c.home, "SELECT sum(pg_relation_size(relid)) / 8192 FROM pg_partition_tree('public.t')"); mine.Rows != 50000 || parts < int(pages/partPages) || bytes != pages*blockSize {
+		t.Errorf("%d rows in %d parts with %d bytes, of %d pages", mine.Rows, parts, bytes, pages)
+	}
+	theirs := must[*Digest](t)(comparison.DigestWhere(t.Context(), c.copy, where, after))
+	differing := mine.Differing(theirs)
+	groups := mine.Groups(theirs, differing, 2000)
+	if joined := slices.Concat(groups...); len(groups) < 2 || !slices.Equal(joined, differing) {
+		t.Errorf("%d groups of %d buckets, which are %d", len(groups), len(differing), len(joined))
+	}
+	missing, changed := 0, 0
+	for _, buckets := range groups {
+		home := must[map[string]string](t)(comparison.RowsOf(t.Context(), c.home, where, buckets, after))
+		copied := must[map[string]string](t)(comparison.RowsOf(t.Context(), c.copy, where, buckets, after))
+		if len(home) > 2000 && len(buckets) > 1 {
+			t.Errorf("a group of %d buckets has %d rows", len(buckets), len(home))
+		}
+		for key, hash := range home {
+			switch copied[key] {
+			case hash:
+			case "":
+				missing++
+			default:
+				changed++
+			}
+		}
+	}
+	if missing != 50 || changed != 50 {
+		t.Errorf("%d rows are missing, and %d differ", missing, changed)
+	}
+	stop := errors.New("no more")
+	if _, err := comparison.DigestWhere(t.Context(), c.home, where, func(context.Context, time.Duration, int64) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("it goes on: %v", err)
 	}
 }

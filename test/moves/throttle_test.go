@@ -68,7 +68,7 @@ func replay(t *testing.T, s *faults.Shard, goOn bool) {
 
 func of[T any](value T) *T { return &value }
 
-// TestStandbysAreNotLeftBehind: while a standby of the target is too far behind nothing is copied, and while one of a shard that is cleaned up is, nothing is deleted; it is said what is waited for, and all goes on when it has caught up.
+// TestStandbysAreNotLeftBehind: while a standby of the target is too far behind nothing is copied or compared, and while one of a shard that is cleaned up is, nothing is deleted; it is said what is waited for, and all goes on when it has caught up.
 func TestStandbysAreNotLeftBehind(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Replicated: 2}, 4)
@@ -82,6 +82,9 @@ func TestStandbysAreNotLeftBehind(t *testing.T) {
 		t.Errorf("it waits in phase %s", m.Phase)
 	}
 	replay(t, s.Shards[1], true)
+	if _, err := s.Routers[1].API().ThrottleMove(t.Context(), id, api.MoveLimits{MaxRate: of(int64(0))}); err != nil { // or it would take long to compare
+		t.Fatal(err)
+	}
 	s.await(t, id, "done")
 
 	id = s.start(t, api.StartMove{From: "s2", To: "s1", KeepSeconds: 600, MoveLimits: api.MoveLimits{MaxLagSeconds: of(0.5)}})
@@ -97,6 +100,16 @@ func TestStandbysAreNotLeftBehind(t *testing.T) {
 	}
 	s.await(t, id, "done") // nobody waits for that standby any more
 	replay(t, s.Shards[1], true)
+
+	id = s.heldAt(t, "move.verifying", api.StartMove{From: "s1", To: "s2", MoveLimits: api.MoveLimits{MaxLagSeconds: of(0.5)}})
+	replay(t, s.Shards[1], false)
+	time.Sleep(2 * time.Second)
+	s.release(t, "move.verifying")
+	if m = s.until(t, id, "the comparison waits", behind); m.Phase != "verifying" {
+		t.Errorf("it waits in phase %s", m.Phase)
+	}
+	replay(t, s.Shards[1], true)
+	s.await(t, id, "done")
 	s.finish(t)
 }
 
