@@ -29,7 +29,7 @@ var (
 	moveRowsCleaned   = describe("move_rows_cleaned_total", "Rows that moves have deleted where they are not owned.")
 	moveSwitchHeld    = describe("move_switch_held_seconds", "How long statements were held by attempts to switch, those included that were taken back.")
 	moveSwitches      = describe("move_switches_total", "Switches of moves.")
-	moveSwitchesBack  = describe("move_switches_taken_back_total", "Attempts to switch that were taken back, by the step that failed: hold, settle, fence, close, writers, pass, open.", "step")
+	moveSwitchesBack  = describe("move_switches_taken_back_total", "Attempts to switch that were taken back, by the step that failed: hold, settle, close, writers, pass, open; of whole tables fence for settle, and numbers before pass.", "step")
 	moveThrottled     = describe("move_throttled_seconds_total", "How long streams of moves have rested, by what for: lag of standbys, wal that slots keep, load, rate.", "reason")
 	movesDescriptions = []*prometheus.Desc{
 		movesUnderWay, movesPaused, movesStopped, movesEnded, moveStops, moveLag, moveRowsCopied, moveBytesCopied, moveRowsCleaned, moveSwitchHeld, moveSwitches, moveSwitchesBack, moveThrottled,

@@ -76,7 +76,7 @@ func (c *comparing) table(ctx context.Context, t *topology.Table, where string) 
 func (c *comparing) pass(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return awaitMark(waiting, c.owner, c.copy, c.move, c.marks+time.Now().UTC().Format(time.RFC3339Nano))
+	return shard.AwaitMark(waiting, c.owner, c.copy, c.move, c.marks+time.Now().UTC().Format(time.RFC3339Nano))
 }
 
 // doubt is a row that has differed in every round so far.

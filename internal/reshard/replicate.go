@@ -220,7 +220,7 @@ func comesSoon(ctx context.Context, from, to *pgx.Conn, move string, limit time.
 	waiting, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	mark := "lag " + time.Now().UTC().Format(time.RFC3339Nano)
-	err := awaitMark(waiting, from, to, move, mark)
+	err := shard.AwaitMark(waiting, from, to, move, mark)
 	if waiting.Err() == nil { // or the connection is gone, and all marks go at the end
 		_, _ = from.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", move, mark)
 	}
@@ -379,22 +379,4 @@ func (r *run) makeWayBack(ctx context.Context) error {
 		return err
 	}
 	return r.save(ctx, func(m *Move) { m.WayBack, m.Waiting = true, "" })
-}
-
-// awaitMark leaves a mark on one shard and waits until it has come to the other.
-func awaitMark(ctx context.Context, from, to *pgx.Conn, move, mark string) error {
-	if err := shard.LeaveMark(ctx, from, move, mark); err != nil {
-		return err
-	}
-	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		has, err := shard.HasMark(ctx, to, move, mark)
-		if err != nil || has {
-			return err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return fmt.Errorf("changes have not come over: %w", ctx.Err())
-		}
-	}
 }

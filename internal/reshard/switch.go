@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -586,13 +585,8 @@ func (s *switching) recordBoth(ctx context.Context, now *topology.Map) error {
 }
 
 func (s *switching) onBoth(work func(conn *pgx.Conn, name string) error) error {
-	var errs [2]error
-	var running sync.WaitGroup
-	for i, conn := range []*pgx.Conn{s.owner, s.heir} {
-		running.Go(func() { errs[i] = work(conn, [2]string{s.from, s.to}[i]) })
-	}
-	running.Wait()
-	return errors.Join(errs[:]...)
+	conns := map[string]*pgx.Conn{s.from: s.owner, s.to: s.heir}
+	return both([2]string{s.from, s.to}, func(name string) error { return work(conns[name], name) })
 }
 
 // fenceAndRecord ends the backends of routers that have not settled, and has the owner refuse what it is about to lose.

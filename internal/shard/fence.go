@@ -75,11 +75,7 @@ var minimumTold = "DROP FUNCTION cleave.hello(text, bigint, text, name);" + stri
 // Fence ends the backends of all routers that are not among those that have settled, and returns when they are gone. The shard must have recorded the map whose minimum version those that have not
 // settled do not have, so that they do not come back; whoever says hello meanwhile is heard.
 func Fence(ctx context.Context, conn *pgx.Conn, settled []string) (ended int, err error) {
-	pids, err := endUnsettled(ctx, conn, settled)
-	if err != nil {
-		return 0, fmt.Errorf("end the backends of routers with an older map: %w", err)
-	}
-	return len(pids), awaitEnded(ctx, conn, pids)
+	return fence(ctx, conn, 0, settled, forgetEndedSQL)
 }
 
 // awaitEnded waits until backends are gone.
@@ -99,25 +95,6 @@ func awaitEnded(ctx context.Context, conn *pgx.Conn, pids []int32) error {
 			return fmt.Errorf("%d backends of routers with an older map have not ended: %w", left, ctx.Err())
 		}
 	}
-}
-
-func endUnsettled(ctx context.Context, conn *pgx.Conn, settled []string) (pids []int32, err error) {
-	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = '10s'; LOCK TABLE cleave.backends IN SHARE ROW EXCLUSIVE MODE"); err != nil { // nobody gets in meanwhile
-			return err
-		}
-		if err := forgetEnded(ctx, tx); err != nil {
-			return err
-		}
-		// In a plain AND the server may ask the condition last that it takes for the dearest.
-		rows, err := tx.Query(ctx, "SELECT pid FROM cleave.backends WHERE CASE WHEN router <> ALL ($1) THEN pg_terminate_backend(pid) ELSE false END", settled)
-		if err != nil {
-			return err
-		}
-		pids, err = pgx.CollectRows(rows, pgx.RowTo[int32])
-		return err
-	})
-	return pids, err
 }
 
 // RoutersOf are the routers that have backends on a shard, or had some not long ago.

@@ -65,6 +65,12 @@ func TestRoutersWithAnOlderMapAreEnded(t *testing.T) {
 	if n := one[int](t, c.conns[0], "SELECT count(*) FROM cleave.backends WHERE router = 'r-2'"); n != 1 {
 		t.Errorf("%d backends of it are noted", n)
 	}
+	// A backend that has ended, whose number another process has by now.
+	execute(t, c.conns[0], "INSERT INTO cleave.backends VALUES ($1, now() - '1 day'::interval, 'r-9')", stranger.PgConn().PID())
+	if ended, err := Fence(t.Context(), c.conns[0], nil); ended != 2 || err != nil {
+		t.Errorf("%d more were ended, %v", ended, err)
+	}
+	execute(t, stranger, "SELECT 1")
 }
 
 // TestHelloOfRolesThatOnlyRead: whatever transactions of the role are like, its backends are noted.

@@ -128,14 +128,26 @@ func HoldBeats(ctx context.Context, conn *pgx.Conn, move string, rest time.Durat
 // holdPatience is how much longer than said a mark is held at most.
 const holdPatience = 2 * time.Second
 
-// PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own.
+// AwaitMark leaves a mark on one shard, and waits until it has come to the other.
+func AwaitMark(ctx context.Context, from, to *pgx.Conn, move, mark string) error {
+	return passes(ctx, from, move, mark, 20*time.Millisecond, func() (bool, error) { return HasMark(ctx, to, move, mark) })
+}
+
+// PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own. Others wait for that.
 func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string) error {
+	return passes(ctx, from, move, mark, 2*time.Millisecond, func() (bool, error) {
+		tag, err := to.Exec(ctx, "INSERT INTO cleave.marks (move, mark) SELECT $1, $3 || pg_current_wal_insert_lsn() FROM cleave.marks WHERE move = $1 AND mark = $2 ON CONFLICT DO NOTHING", move, mark, note)
+		return tag.RowsAffected() > 0, err
+	})
+}
+
+// passes leaves a mark and looks for it on the other shard until it is there, at times that are so far apart at most.
+func passes(ctx context.Context, from *pgx.Conn, move, mark string, apart time.Duration, there func() (bool, error)) error {
 	if err := LeaveMark(ctx, from, move, mark); err != nil {
 		return err
 	}
-	for pause := 300 * time.Microsecond; ; pause = min(2*pause, 2*time.Millisecond) {
-		tag, err := to.Exec(ctx, "INSERT INTO cleave.marks (move, mark) SELECT $1, $3 || pg_current_wal_insert_lsn() FROM cleave.marks WHERE move = $1 AND mark = $2 ON CONFLICT DO NOTHING", move, mark, note)
-		if err != nil || tag.RowsAffected() > 0 {
+	for pause := 300 * time.Microsecond; ; pause = min(2*pause, apart) {
+		if has, err := there(); err != nil || has {
 			return err
 		}
 		select {

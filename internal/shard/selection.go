@@ -50,9 +50,6 @@ func Select(k *topology.Keyspace, inRange func(topology.Range) bool, isPin func(
 	return s, nil
 }
 
-// IsEmpty says whether no key is in the set.
-func (s Selection) IsEmpty() bool { return !s.all && len(s.ownership.ranges)+len(s.in) == 0 }
-
 // covers says whether a key is in one of the ranges.
 func (s Selection) covers(encoded string) bool {
 	k := s.ownership.keyspace
