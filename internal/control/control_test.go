@@ -487,11 +487,11 @@ func TestAMapIsNotReplacedWhileRowsMove(t *testing.T) {
 	p := startProcess(t, startEtcd(t), nil)
 	clusterOf(t, p, servers)
 	backup := []byte(asJSON(t, p.follower.Map().Document()))
-	execute(t, servers[0], `INSERT INTO cleave.marks (move, mark) VALUES ('m9', 'move {"keyspace": "main", "target": "s2"}')`)
+	execute(t, servers[0], `INSERT INTO cleave.move_notes (move, note, content) VALUES ('m9', 'move', '{"keyspace": "main", "target": "s2"}')`)
 	if _, err := p.Import(t.Context(), api.ImportMap{Document: backup}); !found(err, "move_under_way") {
 		t.Errorf("imported while rows move: %v", err)
 	}
-	execute(t, servers[0], "DELETE FROM cleave.marks WHERE move = 'm9'")
+	execute(t, servers[0], "DELETE FROM cleave.move_notes WHERE move = 'm9'")
 	if _, err := p.Import(t.Context(), api.ImportMap{Document: backup}); err != nil {
 		t.Error(err, reasons(err))
 	}

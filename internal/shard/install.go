@@ -106,7 +106,7 @@ var steps = []step{
 	{"what a shard owns", pinsLookedUp, []Object{{Kind: "function", Name: "cleave.pinned(pg_catalog.text,bigint,pg_catalog.bytea[])"}}},
 	{"marks", marksLeft, tablesNamed("marks")},
 	{"hello tells the minimum version", minimumTold, nil},
-	{"what moves are", movesDescribed, tablesNamed("known_moves")},
+	{"notes of moves", notesOfMoves, tablesNamed("move_notes")},
 }
 
 // Install creates the schema cleave or brings it up to date, and returns its version before and after; 0 is none. Each step

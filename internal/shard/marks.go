@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,17 +25,6 @@ const marksLeft = `
 	COMMENT ON TABLE cleave.marks IS 'how far the changes of moves have come: a mark is written on one shard, and arrives on the other behind all that was written before';
 	REVOKE ALL ON cleave.marks FROM PUBLIC;`
 
-// movesDescribed is the step of the schema for what moves are. That used to be a mark, and a move of many ranges or pins has more of it than the key of a table can hold.
-const movesDescribed = `
-	CREATE TABLE cleave.known_moves (
-		move        text PRIMARY KEY,
-		description text NOT NULL
-	);
-	COMMENT ON TABLE cleave.known_moves IS 'what moves are that have made something here: a move can be ended from that if etcd is lost';
-	REVOKE ALL ON cleave.known_moves FROM PUBLIC;
-	WITH described AS (DELETE FROM cleave.marks WHERE starts_with(mark, '` + moveMark + `') RETURNING move, substr(mark, length('` + moveMark + `') + 1) AS description, made)
-		INSERT INTO cleave.known_moves SELECT move, description FROM described ORDER BY made DESC ON CONFLICT DO NOTHING;`
-
 // LeaveMark writes a mark, durably.
 func LeaveMark(ctx context.Context, conn *pgx.Conn, move, mark string) error {
 	_, err := conn.Exec(ctx, "INSERT INTO cleave.marks (move, mark) VALUES ($1, $2) ON CONFLICT DO NOTHING", move, mark)
@@ -54,10 +42,9 @@ func HasMark(ctx context.Context, conn *pgx.Conn, move, mark string) (has bool, 
 	return has, nil
 }
 
-// DropMarks removes what a move has left.
+// DropMarks removes what a move has left, and noted.
 func DropMarks(ctx context.Context, conn *pgx.Conn, move string) error {
-	_, err := conn.Exec(ctx, "WITH described AS (DELETE FROM cleave.known_moves WHERE move = $1) DELETE FROM cleave.marks WHERE move IN ($1, $2)", move, beatsOf(move))
-	if err != nil {
+	if _, err := conn.Exec(ctx, "WITH notes AS (DELETE FROM cleave.move_notes WHERE move = $1) DELETE FROM cleave.marks WHERE move IN ($1, $2)", move, beatsOf(move)); err != nil {
 		return fmt.Errorf("remove marks: %w", err)
 	}
 	return nil
@@ -201,12 +188,10 @@ func Application(application string, number int64) string {
 	return fmt.Sprintf("%s %d", application, number)
 }
 
-// MarkTravels is the condition of marks that are for the other shard: who leads, what a move is (as it was noted once) and that a switch was taken back, each shard is told by itself.
-const MarkTravels = "NOT starts_with(mark, 'leader ') AND NOT starts_with(mark, '" + moveMark + "') AND NOT starts_with(mark, '" + numbersMark + "') AND mark <> '" + takenBack + "'"
+// MarkTravels is the condition of marks that are for the other shard: who leads, and that a switch was taken back, each shard is told by itself.
+const MarkTravels = "NOT starts_with(mark, 'leader ') AND mark <> '" + takenBack + "'"
 
 const (
-	// moveMark begins the mark that said what a move is, before there was a table for it.
-	moveMark = "move "
 	// arrivedMark begins the note that a shard has everything of another one. Behind that one's name stands from where on the shard's own changes are its own.
 	arrivedMark, arrivedAt = "everything of ", " at "
 	// takenBack says that a shard owns again, or still, what it was about to lose.
@@ -215,15 +200,6 @@ const (
 
 // ArrivedFrom begins the note that a shard has everything of another.
 func ArrivedFrom(name string) string { return arrivedMark + name + arrivedAt }
-
-// NoteMove has a shard know what a move is: whoever has lost the store that knows of it can end it then. It takes the place of what was noted before.
-func NoteMove(ctx context.Context, conn *pgx.Conn, move string, description []byte) error {
-	_, err := conn.Exec(ctx, "INSERT INTO cleave.known_moves (move, description) VALUES ($1, $2) ON CONFLICT (move) DO UPDATE SET description = excluded.description", move, string(description))
-	if err != nil {
-		return fmt.Errorf("note what a move is: %w", err)
-	}
-	return nil
-}
 
 // BeginSwitch forgets on both shards how an earlier switch of a move has ended, before one begins: of what the heir has it is said anew that it is everything.
 func BeginSwitch(ctx context.Context, owner, heir *pgx.Conn, move, ownerName string) error {
@@ -258,39 +234,31 @@ type KnownMove struct {
 
 // readMoves reads the moves that a shard knows of. One of which it does not know what it is has ended there, or nothing was made there yet.
 func readMoves(ctx context.Context, tx pgx.Tx, r *Recorded) error {
-	if there, err := isThere(ctx, tx, topology.TableName{Schema: "cleave", Name: "marks"}); err != nil || !there {
+	if there, err := isThere(ctx, tx, topology.TableName{Schema: "cleave", Name: "move_notes"}); err != nil || !there {
 		return err // nothing has ever moved
 	}
-	described, err := isThere(ctx, tx, topology.TableName{Schema: "cleave", Name: "known_moves"})
+	rows, err := tx.Query(ctx, `SELECT move, content, (SELECT array_agg(k.mark ORDER BY k.made) FROM cleave.marks k WHERE k.move = n.move AND (starts_with(k.mark, $2) OR k.mark = $3))
+		FROM cleave.move_notes n WHERE note = $1 ORDER BY move COLLATE "C"`, moveNote, arrivedMark, takenBack)
 	if err != nil {
 		return err
 	}
-	const old = "SELECT move, substr(mark, length($1) + 1) AS description FROM cleave.marks WHERE starts_with(mark, $1)" // of a leader that knows of no other place
-	query := old
-	if described {
-		query = "SELECT move, description FROM cleave.known_moves UNION ALL " + old + " AND move NOT IN (SELECT move FROM cleave.known_moves)"
-	}
-	var id, text string
-	rows, err := tx.Query(ctx, "SELECT move, description FROM ("+query+`) AS known ORDER BY move COLLATE "C"`, moveMark)
-	if err != nil {
-		return err
-	}
-	if _, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error { return r.addMove(id, text) }); err != nil {
-		return err
-	}
-	if rows, err = tx.Query(ctx, "SELECT move, mark FROM cleave.marks WHERE starts_with(mark, $1) OR mark = $2 ORDER BY made", arrivedMark, takenBack); err != nil {
-		return err
-	}
-	_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
-		if at := slices.IndexFunc(r.Moves, func(m KnownMove) bool { return m.ID == id }); at >= 0 {
-			r.Moves[at].add(text)
+	var id, description string
+	var marks []string
+	_, err = pgx.ForEachRow(rows, []any{&id, &description, &marks}, func() error {
+		move, err := knownMove(id, description)
+		if err != nil {
+			return err
 		}
+		for _, mark := range marks {
+			move.add(mark)
+		}
+		r.Moves = append(r.Moves, move)
 		return nil
 	})
 	return err
 }
 
-func (r *Recorded) addMove(id, description string) error {
+func knownMove(id, description string) (KnownMove, error) {
 	var is struct {
 		Keyspace string   `json:"keyspace"`
 		Target   string   `json:"target"`
@@ -298,10 +266,9 @@ func (r *Recorded) addMove(id, description string) error {
 		Schemas  []string `json:"schemas"`
 	}
 	if err := json.Unmarshal([]byte(description), &is); err != nil {
-		return fmt.Errorf("read what move %s is: %w", id, err)
+		return KnownMove{}, fmt.Errorf("read what move %s is: %w", id, err)
 	}
-	r.Moves = append(r.Moves, KnownMove{ID: id, Keyspace: is.Keyspace, Target: is.Target, Whole: is.Whole, Schemas: is.Schemas, Description: []byte(description)})
-	return nil
+	return KnownMove{ID: id, Keyspace: is.Keyspace, Target: is.Target, Whole: is.Whole, Schemas: is.Schemas, Description: []byte(description)}, nil
 }
 
 func (m *KnownMove) add(mark string) {

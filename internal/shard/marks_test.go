@@ -2,17 +2,15 @@ package shard
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/cleavedb/cleave/internal/localpg/pgtest"
-	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // TestWhoHoldsABeatHoldsWhoAppliesChanges: what was committed behind a mark that is written again and again does not arrive while somebody holds that mark on the other shard, and arrives when nobody does, or whoever did is gone.
@@ -113,60 +111,28 @@ func TestWhoHoldsABeatHoldsWhoAppliesChanges(t *testing.T) {
 	}
 }
 
-// TestWhatAMoveIs is noted however much it is, and what was noted before there was a place for that is known still.
-func TestWhatAMoveIs(t *testing.T) {
-	server := pgtest.Start(t)
-	spec := specOf("s1", server)
-	conn := connect(t, spec)
-	at := slices.IndexFunc(steps, func(s step) bool { return s.name == "what moves are" })
-	if _, _, err := install(t.Context(), conn, steps[:at]); err != nil {
-		t.Fatal(err)
+// TestWhatAMoveIsMayBeLong: the names of some thousand tables, for example, which are found again as they are.
+func TestWhatAMoveIsMayBeLong(t *testing.T) {
+	c := newCluster(t, 1)
+	c.record(t)
+	var names []string
+	for i := range 3000 {
+		names = append(names, fmt.Sprintf("tenant.%x", sha256.Sum256([]byte{byte(i), byte(i >> 8)})))
 	}
-	m := must[*topology.Map](t)(topology.New(clusterID))
-	if err := Claim(t.Context(), conn, clusterID, spec, m); err != nil {
-		t.Fatal(err)
-	}
-	note := func(move, mark string) {
-		t.Helper()
-		if err := LeaveMark(t.Context(), conn, move, mark); err != nil {
+	for _, target := range []string{"s3", "s2"} { // the last one counts
+		description := must[[]byte](t)(json.Marshal(map[string]any{"whole": names, "target": target}))
+		if err := NoteMove(t.Context(), c.conns[0], "m1", description); err != nil {
 			t.Fatal(err)
 		}
 	}
-	note("older", `move {"keyspace": "users", "target": "s2"}`)
-	note("older", ArrivedFrom("s3")+"0/1")
-	note("ended", takenBack)
-	expect := func(when string, want ...string) {
-		t.Helper()
-		var got []string
-		for _, m := range must[*Recorded](t)(Read(t.Context(), conn)).Moves {
-			got = append(got, fmt.Sprint(m.ID, " ", len(m.Description), " ", m.Keyspace, m.ArrivedFrom))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q, not %q", when, got, want)
-		}
+	known := c.read(t)[0].Moves
+	if len(known) != 1 || known[0].ID != "m1" || known[0].Target != "s2" || !slices.Equal(known[0].Whole, names) {
+		t.Errorf("%d moves are known, not the one that was noted", len(known))
 	}
-	older := "older 37 users[s3]"
-	expect("before there is a place", older)
-	if _, _, err := Install(t.Context(), conn); err != nil {
+	if err := DropMarks(t.Context(), c.conns[0], "m1"); err != nil {
 		t.Fatal(err)
 	}
-	expect("when there is one", older)
-	note("late", `move {"keyspace": "late"}`) // of a program that does not know of it
-	expect("by two programs", "late 20 late[]", older)
-	for _, size := range []int{1_000_000, 10} {
-		description := fmt.Sprintf(`{"keyspace": "many", "why": "%s"}`, strings.Repeat("x", size))
-		if err := NoteMove(t.Context(), conn, "many", []byte(description)); err != nil {
-			t.Fatal(err)
-		}
-		expect("a large one", "late 20 late[]", fmt.Sprint("many ", len(description), " many[]"), older)
-	}
-	for _, move := range []string{"late", "many", "older"} {
-		if err := DropMarks(t.Context(), conn, move); err != nil {
-			t.Fatal(err)
-		}
-	}
-	expect("in the end")
-	if left := one[int](t, conn, "SELECT count(*) FROM cleave.marks WHERE move <> 'ended'"); left != 0 {
-		t.Errorf("%d marks are left", left)
+	if known := c.read(t)[0].Moves; len(known) > 0 {
+		t.Errorf("%d moves are known that have ended", len(known))
 	}
 }

@@ -317,9 +317,6 @@ func CarryBounds(ctx context.Context, from querier, to executor, tables []topolo
 	return nil
 }
 
-// numbersMark begins the mark that says where sequences stood that give no numbers any more.
-const numbersMark = "numbers "
-
 // standing is where a sequence stands, how it counts, and how many numbers a session takes from it at once.
 type standing struct {
 	Name                     string
@@ -391,8 +388,8 @@ func stopNumbers(ctx context.Context, from *pgx.Conn, move string, sequences []s
 	if err != nil {
 		return nil, false, err
 	}
-	if err := LeaveMark(ctx, from, move, numbersMark+string(note)); err != nil {
-		return nil, false, err
+	if err := writeNote(ctx, from, move, numbersNote, note); err != nil {
+		return nil, false, fmt.Errorf("note where sequences stand: %w", err)
 	}
 	stops := make([]string, len(stood))
 	for i, s := range stood {
@@ -421,16 +418,15 @@ func readStanding(ctx context.Context, from *pgx.Conn, sequences []string) (stoo
 
 // ResumeNumbers lets sequences go on when [CarryNumbers] has stopped them: behind where they stood, as it would have been on the other shard.
 func ResumeNumbers(ctx context.Context, tx pgx.Tx, move string) error {
-	rows, err := tx.Query(ctx, "SELECT substr(mark, length($2) + 1) FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2) ORDER BY made LIMIT 1", move, numbersMark)
+	note, err := readNote(ctx, tx, move, numbersNote)
 	if err != nil {
 		return fmt.Errorf("see where sequences stood: %w", err)
 	}
-	notes, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil || len(notes) == 0 {
-		return err
+	if note == "" {
+		return nil
 	}
 	var stood []standing
-	if err := json.Unmarshal([]byte(notes[0]), &stood); err != nil {
+	if err := json.Unmarshal([]byte(note), &stood); err != nil {
 		return fmt.Errorf("see where sequences stood: %w", err)
 	}
 	var goes []string
@@ -440,6 +436,5 @@ func ResumeNumbers(ctx context.Context, tx pgx.Tx, move string) error {
 	if _, err := tx.Exec(ctx, "SELECT "+list(goes)); err != nil {
 		return fmt.Errorf("let sequences give numbers again: %w", err)
 	}
-	_, err = tx.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, numbersMark)
-	return err
+	return forgetNote(ctx, tx, move, numbersNote)
 }

@@ -14,7 +14,7 @@ const leftoversQuery = `
 	SELECT 'slot ' || slot_name FROM pg_replication_slots WHERE slot_type = 'logical' UNION ALL SELECT 'subscription ' || subname FROM pg_subscription UNION ALL SELECT 'publication ' || pubname FROM pg_publication
 	UNION ALL SELECT 'origin ' || roname FROM pg_replication_origin UNION ALL SELECT 'view ' || relname FROM pg_class WHERE relkind = 'v' AND relname ~ '^owned_' AND relnamespace = 'cleave'::regnamespace
 	UNION ALL SELECT 'function ' || proname FROM pg_proc WHERE proname ~ '^owns_' AND pronamespace = 'cleave'::regnamespace UNION ALL SELECT 'mark ' || move || ' ' || mark FROM cleave.marks
-	UNION ALL SELECT 'description of move ' || move FROM cleave.known_moves
+	UNION ALL SELECT 'note ' || move || ' ' || note FROM cleave.move_notes
 	UNION ALL SELECT 'replica identity of ' || oid::regclass FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace AND relreplident <> 'd'
 	UNION ALL SELECT 'trigger ' || tgname || ' on ' || tgrelid::regclass FROM pg_trigger WHERE tgname IN ('cleave_guard_delete', 'cleave_moves') AND tgparentid = 0
 	UNION ALL SELECT 'function ' || proname FROM pg_proc p WHERE proname ~ '^guard_' AND pronamespace = 'cleave'::regnamespace AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgfoid = p.oid)
