@@ -93,7 +93,7 @@ func (r *run) backStaysKept(ctx context.Context) error {
 
 func (r *run) forwardStaysKept(ctx context.Context) error {
 	move := r.state()
-	if !move.Copied || !slices.Contains([]Phase{CatchingUp, Verifying, Ready, Switching, Cancelling}, move.Phase) {
+	if !move.Copied || !slices.Contains([]Phase{Copying, CatchingUp, Verifying, Ready, Switching, Cancelling}, move.Phase) {
 		return nil
 	}
 	why, err := r.giveUp(ctx, move.Source, move.forward())
