@@ -230,18 +230,51 @@ func (d *draft) keyspace(name string) (*Keyspace, error) {
 // ReplaceRanges gives a keyspace other ranges and notes which algorithm made them.
 func ReplaceRanges(name string, ranges []RangeSpec, by Assignment) Change {
 	return func(d *draft) error {
+		if err := changeRanges(name, func(c *codec, _ []rangeEntry) ([]rangeEntry, error) { return c.rangeEntries(ranges) })(d); err != nil {
+			return err
+		}
+		d.keyspaces[name].head.Assignment = by // of a keyspace that is nobody else's yet
+		return nil
+	}
+}
+
+// DivideRanges has a range begin at each of these points; owners stay.
+func DivideRanges(name string, at ...Point) Change {
+	return changeRanges(name, func(c *codec, entries []rangeEntry) (_ []rangeEntry, err error) {
+		for _, p := range at {
+			if entries, _, err = c.divide(entries, p); err != nil {
+				return nil, err
+			}
+		}
+		return entries, nil
+	})
+}
+
+// GiveRanges gives what lies between points to shards, whatever ranges there are: they are divided where these begin and end, and stay as they are in between.
+func GiveRanges(name string, parts ...RangeSpec) Change {
+	return changeRanges(name, func(c *codec, entries []rangeEntry) (_ []rangeEntry, err error) {
+		for _, part := range parts {
+			if entries, err = c.give(entries, part); err != nil {
+				return nil, err
+			}
+		}
+		return entries, nil
+	})
+}
+
+func changeRanges(name string, change func(*codec, []rangeEntry) ([]rangeEntry, error)) Change {
+	return func(d *draft) error {
 		k, err := d.keyspace(name)
 		if err != nil {
 			return err
 		}
 		c := newCodec(k.head.Strategy, k.types, d.shards())
-		entries, err := c.rangeEntries(ranges)
+		entries, err := change(c, join(k.ranges))
 		if err != nil {
 			return fmt.Errorf("keyspace %q: %w", name, err)
 		}
 		next := *k
 		next.shards = d.shards()
-		next.head.Assignment = by
 		if err := next.setRanges(c.rangeCutting().cut(entries, k.ranges, rangeEntry.same)); err != nil {
 			return err
 		}

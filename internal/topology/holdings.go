@@ -191,12 +191,7 @@ func (c *codec) rangeEntries(specs []RangeSpec) ([]rangeEntry, error) {
 	entries := make([]rangeEntry, len(specs))
 	for i, spec := range specs {
 		var err error
-		if c.byKey {
-			entries[i].key, err = encodePoint(c.types, spec.From)
-		} else {
-			entries[i].hash, err = parseHash(spec.From)
-		}
-		if err == nil {
+		if entries[i], err = c.bound(spec.From); err == nil {
 			entries[i].holding, err = c.holding(spec.Shard, spec.Copies, spec.Held)
 		}
 		if err != nil {
@@ -204,6 +199,55 @@ func (c *codec) rangeEntries(specs []RangeSpec) ([]rangeEntry, error) {
 		}
 	}
 	return entries, c.checkEnds(specs, entries)
+}
+
+// bound is where a range begins that begins at a point.
+func (c *codec) bound(p Point) (e rangeEntry, err error) {
+	if c.byKey {
+		e.key, err = encodePoint(c.types, p)
+	} else {
+		e.hash, err = parseHash(p)
+	}
+	return e, err
+}
+
+// divide has a range begin at a point, and returns which one that is.
+func (c *codec) divide(entries []rangeEntry, p Point) ([]rangeEntry, int, error) {
+	first, err := c.bound(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	at, begins := slices.BinarySearchFunc(entries, first, rangeEntry.compare)
+	if !begins {
+		first.holding = entries[at-1].holding // the first of all begins at the beginning
+		entries = slices.Insert(entries, at, first)
+	}
+	return entries, at, nil
+}
+
+// give gives what lies between two points to a shard.
+func (c *codec) give(entries []rangeEntry, part RangeSpec) ([]rangeEntry, error) {
+	holding, err := c.holding(part.Shard, part.Copies, part.Held)
+	if err != nil {
+		return nil, fmt.Errorf("range from %s: %w", part.From, err)
+	}
+	entries, first, err := c.divide(entries, part.From)
+	if err != nil {
+		return nil, fmt.Errorf("range from %s: %w", part.From, err)
+	}
+	end := len(entries)
+	if len(part.To) > 0 {
+		if entries, end, err = c.divide(entries, part.To); err != nil {
+			return nil, fmt.Errorf("range from %s to %s: %w", part.From, part.To, err)
+		}
+		if end <= first {
+			return nil, fmt.Errorf("the range from %s to %s has nothing in it", part.From, part.To)
+		}
+	}
+	for i := first; i < end; i++ {
+		entries[i].holding = holding
+	}
+	return entries, nil
 }
 
 // checkEnds compares where ranges say that they end with where the next ones begin.
@@ -215,13 +259,7 @@ func (c *codec) checkEnds(specs []RangeSpec, entries []rangeEntry) error {
 		if i+1 == len(specs) {
 			return fmt.Errorf("gap: the last range, from %s, ends at %s, and nothing follows", spec.From, spec.To)
 		}
-		end := entries[i+1]
-		var err error
-		if c.byKey {
-			end.key, err = encodePoint(c.types, spec.To)
-		} else {
-			end.hash, err = parseHash(spec.To)
-		}
+		end, err := c.bound(spec.To)
 		if err != nil {
 			return fmt.Errorf("range from %s to %s: %w", spec.From, spec.To, err)
 		}

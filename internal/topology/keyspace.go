@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -215,6 +217,12 @@ func (k *Keyspace) Same(other *Keyspace) bool {
 	return k == other || k != nil && other != nil && slices.Equal(k.ranges, other.ranges) && slices.Equal(k.pins.pieces, other.pins.pieces)
 }
 
+// Equals says whether two keyspaces, of whichever maps, have the same in them, their definition included.
+func (k *Keyspace) Equals(other *Keyspace) bool {
+	return k == other || reflect.DeepEqual(k.head, other.head) &&
+		slices.Equal(identifiers(k.ranges), identifiers(other.ranges)) && slices.Equal(identifiers(k.pins.pieces), identifiers(other.pins.pieces))
+}
+
 // Copy is a copy of a range or pin on a shard that does not own it.
 type Copy struct {
 	Shard *Shard
@@ -331,6 +339,46 @@ func (k *Keyspace) Ranges() iter.Seq[Range] {
 	}
 }
 
+// RangesIn iterates over the ranges that have something of what lies between two points, in order; none is the beginning or the end.
+func (k *Keyspace) RangesIn(from, to Point) (iter.Seq[Range], error) {
+	c := codec{byKey: k.keyed != nil, types: k.types}
+	low, err := c.bound(from)
+	if err != nil {
+		return nil, err
+	}
+	high, err := c.bound(to)
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(Range) bool) {
+		first := sort.Search(k.RangeCount(), func(i int) bool { return k.begin(i).compare(low) > 0 }) - 1
+		i := 0
+		for _, p := range k.ranges {
+			if i+len(p.entries) <= first {
+				i += len(p.entries)
+				continue
+			}
+			for _, e := range p.entries {
+				if len(to) > 0 && e.compare(high) >= 0 {
+					return
+				}
+				if i >= first && !yield(k.rangeOf(i, e)) {
+					return
+				}
+				i++
+			}
+		}
+	}, nil
+}
+
+// begin is where a range begins.
+func (k *Keyspace) begin(i int) rangeEntry {
+	if k.keyed != nil {
+		return rangeEntry{key: k.keyed.At(i).Range.Lo}
+	}
+	return rangeEntry{hash: k.hashed.At(i).Range.Lo}
+}
+
 func (k *Keyspace) rangeOf(i int, e rangeEntry) Range {
 	r := Range{Owner: k.shards[e.owner], Copies: k.copiesOf(e.holding), Held: e.isHeld()}
 	if k.keyed != nil {
@@ -352,6 +400,15 @@ func (k *Keyspace) Pins() iter.Seq[Pin] {
 			}
 		}
 	}
+}
+
+// PinOf returns the pin of a key in its ordered encoding, if it has one.
+func (k *Keyspace) PinOf(encoded string) (Pin, bool) {
+	e := k.pins.find([]byte(encoded))
+	if e == nil {
+		return Pin{}, false
+	}
+	return Pin{Encoded: e.key, Owner: k.shards[e.owner], Copies: k.copiesOf(e.holding), Held: e.isHeld()}, true
 }
 
 func (k *Keyspace) copiesOf(h holding) []Copy {

@@ -194,6 +194,19 @@ func (k *Keyspace) count(held []Holdings) {
 	}
 }
 
+// Alike says whether two maps have the same tables and keyspaces, with the same in them.
+func (m *Map) Alike(other *Map) bool {
+	if len(m.keyspaces) != len(other.keyspaces) || !slices.Equal(identifiers(m.tablePieces), identifiers(other.tablePieces)) {
+		return false
+	}
+	for name, k := range m.keyspaces {
+		if of := other.keyspaces[name]; of == nil || !k.Equals(of) {
+			return false
+		}
+	}
+	return true
+}
+
 // setShards puts the shards into the map, checking that they can stand beside each other.
 func (m *Map) setShards(specs []ShardSpec) error {
 	m.shards = make([]*Shard, m.lastNumber+1)
