@@ -157,7 +157,9 @@ func (r *run) checkViews(ctx context.Context) error {
 	if r.state().isWhole() {
 		return nil
 	}
-	return r.on(ctx, r.state().Source, func(ctx context.Context, conn *pgx.Conn) error { return r.makeViews(ctx, conn, r.state().Source, false) })
+	return r.on(ctx, r.state().Source, func(ctx context.Context, conn *pgx.Conn) error {
+		return r.makeViews(ctx, conn, r.state().Source, false)
+	})
 }
 
 // keepTables has all routers refuse definitions of the tables.

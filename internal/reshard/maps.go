@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -48,17 +47,8 @@ func plain(owner string) mark { return mark{owner: owner} }
 // errOtherMap says that the map is not as the move has left it.
 var errOtherMap = errors.New("the shard map says something else of what moves")
 
-// pinned tells the keys that are the move's from others.
-func (m *Move) pinned() func(topology.Point) bool {
-	pins := make(map[string]bool, len(m.Pins))
-	name := func(key topology.Point) string { return strings.Join(key, "\x00") } // which no text of PostgreSQL has
-	for _, p := range m.Pins {
-		pins[name(p)] = true
-	}
-	return func(key topology.Point) bool { return pins[name(key)] }
-}
-
-// marked returns what the map says of the move's ranges and pins; false if that is not one thing. A range that is larger than the move's says it too: others may have merged it with its neighbour.
+// marked returns what the map says of the move's ranges and pins; false if that is not one thing. A range that is larger than the move's says it too: others may have merged it with its neighbour. Statements are held while this is asked, so
+// nothing else of the keyspace is looked at.
 func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 	if m.isWhole() {
 		is, alike := m.markedWhole(now)
@@ -68,42 +58,37 @@ func (m *Move) marked(now *topology.Map) (mark, bool, error) {
 	if k == nil {
 		return mark{}, false, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
 	}
-	spec, o := k.Spec(), orderOf(k)
-	ranges, err := o.split(spec.Ranges, m.Ranges)
-	if err != nil {
-		return mark{}, false, err
-	}
-	all, err := o.area(m.Ranges)
-	if err != nil {
-		return mark{}, false, err
-	}
 	var found []mark
-	note := func(owner string, copies []topology.CopySpec, held bool) {
-		one := mark{owner: owner, held: held}
+	note := func(owner *topology.Shard, copies []topology.Copy, held bool) {
+		one := mark{owner: owner.Name(), held: held}
 		if len(copies) > 0 {
-			one.copyOn, one.state = copies[0].Shard, copies[0].State
+			one.copyOn, one.state = copies[0].Shard.Name(), copies[0].State
 		}
 		if !slices.Contains(found, one) {
 			found = append(found, one)
 		}
 	}
-	for _, r := range ranges {
-		inside, err := all.covers(r.From, r.To)
+	for _, r := range m.Ranges {
+		ranges, err := k.RangesIn(r.From, r.To)
 		if err != nil {
 			return mark{}, false, err
 		}
-		if inside {
-			note(r.Shard, r.Copies, r.Held)
+		for one := range ranges {
+			note(one.Owner, one.Copies, one.Held)
 		}
 	}
-	pins, isPinned := 0, m.pinned()
-	for _, p := range spec.Pins {
-		if isPinned(p.Key) {
-			pins++
-			note(p.Shard, p.Copies, p.Held)
+	for _, key := range m.Pins {
+		encoded, err := k.Encode(key)
+		if err != nil {
+			return mark{}, false, err
 		}
+		pin, pinned := k.PinOf(encoded)
+		if !pinned {
+			return mark{}, false, nil
+		}
+		note(pin.Owner, pin.Copies, pin.Held)
 	}
-	if pins != len(m.Pins) || len(found) != 1 {
+	if len(found) != 1 {
 		return mark{}, false, nil
 	}
 	return found[0], true, nil
@@ -159,28 +144,13 @@ func (m *Move) changes(now *topology.Map, next mark) ([]topology.Change, error) 
 	if m.isWhole() {
 		return m.changesWhole(next), nil
 	}
-	k := now.Keyspace(m.Keyspace)
-	spec, o := k.Spec(), orderOf(k)
 	var changes []topology.Change
 	if len(m.Ranges) > 0 {
-		ranges, err := o.split(spec.Ranges, m.Ranges)
-		if err != nil {
-			return nil, err
+		parts := make([]topology.RangeSpec, len(m.Ranges))
+		for i, r := range m.Ranges {
+			parts[i] = topology.RangeSpec{From: r.From, To: r.To, Shard: next.owner, Copies: next.copies(), Held: next.held}
 		}
-		all, err := o.area(m.Ranges)
-		if err != nil {
-			return nil, err
-		}
-		for i := range ranges {
-			inside, err := all.covers(ranges[i].From, ranges[i].To)
-			if err != nil {
-				return nil, err
-			}
-			if inside {
-				ranges[i].Shard, ranges[i].Copies, ranges[i].Held = next.owner, next.copies(), next.held
-			}
-		}
-		changes = append(changes, topology.ReplaceRanges(m.Keyspace, ranges, spec.Assignment))
+		changes = append(changes, topology.GiveRanges(m.Keyspace, parts...))
 	}
 	var pins []topology.PinSpec
 	for _, p := range m.Pins {
@@ -217,23 +187,28 @@ func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
 		return shard.Selection{}, err
 	}
 	k = divided.Keyspace(m.Keyspace)
-	o, isPinned := orderOf(k), m.pinned()
-	all, failed := o.area(m.Ranges)
-	selection, err := shard.Select(k, func(r topology.Range) bool {
-		from, to, err := o.bounds(r)
+	type beginning struct {
+		hash uint64
+		key  string
+	}
+	begins, pinned := map[beginning]bool{}, map[string]bool{}
+	for _, r := range m.Ranges {
+		ranges, err := k.RangesIn(r.From, r.To)
 		if err != nil {
-			failed = err
-			return false
+			return shard.Selection{}, err
 		}
-		inside, err := all.covers(from, to)
-		failed = errors.Join(failed, err)
-		return inside
-	}, func(p topology.Pin) bool {
-		key, err := k.Texts(p.Encoded)
-		failed = errors.Join(failed, err)
-		return isPinned(key)
-	})
-	return selection, errors.Join(failed, err)
+		for one := range ranges {
+			begins[beginning{one.Hash.Lo, one.Key.Lo}] = true
+		}
+	}
+	for _, key := range m.Pins {
+		encoded, err := k.Encode(key)
+		if err != nil {
+			return shard.Selection{}, err
+		}
+		pinned[encoded] = true
+	}
+	return shard.Select(k, func(r topology.Range) bool { return begins[beginning{r.Hash.Lo, r.Key.Lo}] }, func(p topology.Pin) bool { return pinned[p.Encoded] })
 }
 
 // tables are the sharded tables of the keyspace, or those that move as a whole.

@@ -52,7 +52,9 @@ func (r *run) prepare(ctx context.Context) error {
 	if r.state().isWhole() {
 		return r.prepareWhole(ctx, now)
 	}
-	if err := r.everywhere(ctx, map[int]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error { return r.makeViews(ctx, conn, name, true) }); err != nil {
+	if err := r.everywhere(ctx, map[int]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
+		return r.makeViews(ctx, conn, name, true)
+	}); err != nil {
 		return err
 	}
 	for _, side := range r.state().sides() {
@@ -265,23 +267,22 @@ func (r *run) divide(ctx context.Context) error {
 		if k == nil {
 			return nil, &topology.NotFoundError{Kind: "keyspace", Name: move.Keyspace}
 		}
-		spec := k.Spec()
-		ranges, err := orderOf(k).split(spec.Ranges, move.Ranges)
-		if err != nil {
-			return nil, err
-		}
 		pins, err := move.missingPins(k)
 		if err != nil {
 			return nil, err
 		}
-		if len(ranges) == len(spec.Ranges) && len(pins) == 0 {
-			return nil, errAsItIs
+		var at []topology.Point
+		for _, r := range move.Ranges {
+			at = append(at, r.From)
+			if len(r.To) > 0 {
+				at = append(at, r.To)
+			}
 		}
-		changes := []topology.Change{topology.ReplaceRanges(move.Keyspace, ranges, spec.Assignment)}
-		if len(pins) > 0 {
-			changes = append(changes, topology.SetPins(move.Keyspace, pins...))
+		next, err := now.Next(topology.DivideRanges(move.Keyspace, at...), topology.SetPins(move.Keyspace, pins...))
+		if err == nil && next.Keyspace(move.Keyspace).RangeCount() == k.RangeCount() && len(pins) == 0 {
+			err = errAsItIs
 		}
-		return now.Next(changes...)
+		return next, err
 	})
 	if errors.Is(err, errAsItIs) {
 		return nil

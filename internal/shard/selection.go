@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -50,16 +51,17 @@ func Select(k *topology.Keyspace, inRange func(topology.Range) bool, isPin func(
 	return s, nil
 }
 
-// covers says whether a key is in one of the ranges.
+// covers says whether a key is in one of the ranges, which are in order.
 func (s Selection) covers(encoded string) bool {
-	k := s.ownership.keyspace
-	hash := k.Hash(valuesOf(k, encoded)...)
-	return slices.ContainsFunc(s.ownership.ranges, func(r topology.Range) bool {
-		if k.Hashes() != nil {
-			return r.Hash.Contains(hash)
+	k, ranges := s.ownership.keyspace, s.ownership.ranges
+	hash, byHash := k.Hash(valuesOf(k, encoded)...), k.Hashes() != nil
+	at := sort.Search(len(ranges), func(i int) bool {
+		if byHash {
+			return ranges[i].Hash.Lo > hash
 		}
-		return r.Key.Contains(encoded)
-	})
+		return ranges[i].Key.Lo > encoded
+	}) - 1
+	return at >= 0 && (byHash && ranges[at].Hash.Contains(hash) || !byHash && ranges[at].Key.Contains(encoded))
 }
 
 // Condition is true for rows with a key in the set. Columns are those of the key, as SQL; the condition is one that a publication can have as its filter.
