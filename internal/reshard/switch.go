@@ -26,8 +26,9 @@ type switching struct {
 	tables []topology.TableName
 	// owner and heir are connections to both shards.
 	owner, heir *pgx.Conn
-	// recorded is what both have recorded before statements are held.
+	// recorded is what both have recorded before statements are held, and closes what each has to record when the owner is closed.
 	recorded *shard.Plan
+	closes   map[string]*shard.Delta
 	// relations are the tables and their partitions, as the owner numbers them.
 	relations []uint32
 	settled   []string
@@ -243,7 +244,13 @@ func (s *switching) rehearseSteps(ctx context.Context) error {
 		return err
 	}
 	next := shard.Prepare(closed)
-	if err := s.onBoth(func(conn *pgx.Conn, name string) error { return next.Rehearse(ctx, conn, name, s.recorded) }); err != nil {
+	s.closes = map[string]*shard.Delta{}
+	for _, name := range []string{s.from, s.to} {
+		if s.closes[name], err = next.Delta(name, s.recorded); err != nil {
+			return err
+		}
+	}
+	if err := s.onBoth(func(conn *pgx.Conn, name string) error { return s.closes[name].Rehearse(ctx, conn) }); err != nil {
 		return err
 	}
 	if err := shard.AwaitWriters(ctx, s.owner, nil, nil); err != nil { // of no table: it only looks
@@ -596,9 +603,8 @@ func (s *switching) fenceAndRecord(ctx context.Context) (err error) {
 	if s.now, err = s.r.publish(ctx, s.closed(), nil, s.holding()); err != nil {
 		return err
 	}
-	next := shard.Prepare(s.now)
 	return s.onBoth(func(conn *pgx.Conn, name string) error {
-		err := next.FenceAndRecord(ctx, conn, name, s.recorded, minimum, s.settled)
+		err := s.closes[name].FenceAndRecord(ctx, conn, s.now, minimum, s.settled)
 		var newer *shard.NewerError
 		if errors.As(err, &newer) { // of something else: this move alone changes what the map says of its rows
 			err = s.r.record(ctx, conn, s.now, name)

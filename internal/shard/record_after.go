@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,15 +20,22 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// FenceAndRecord is [RaiseMinimum] and [Plan.Record] in one transaction and in one round trip, for which others wait. The shard has surely recorded another plan's map before, from which not much has changed since: what has is written without
-// a look at what is there. If the shard has recorded any other map, or more has changed than can be written so, the one comes after the other.
+// Delta is what brings a shard from the record of one plan to that of another from which not much differs, as one text: what has changed is written without a look at what is there. It is worked out before anybody waits for it, of a
+// map that may be published later under another version. Make it with [Plan.Delta].
+type Delta struct {
+	plan *Plan
+	name string
+	// before is the version that the shard has to have recorded.
+	before uint64
+	// statements are all that is written but the identity, and possible says whether it can be written so.
+	statements []string
+	possible   bool
+}
+
+// FenceAndRecord is [RaiseMinimum] and [Plan.Record] of a map in one transaction and in one round trip, for which others wait. The map should have in it what the delta is of. If it has not, the shard has recorded something else than was thought, or too much has changed, the one comes after the other.
 // It is durable with the next commit there that waits for the disk, such as that of a mark or note of [PassMark].
-func (p *Plan) FenceAndRecord(ctx context.Context, conn *pgx.Conn, name string, before *Plan, minimum uint64, settled []string) error {
-	script, err := p.after(name, before)
-	if err != nil {
-		return err
-	}
-	if script != "" {
+func (d *Delta) FenceAndRecord(ctx context.Context, conn *pgx.Conn, m *topology.Map, minimum uint64, settled []string) error {
+	if script := d.script(m); script != "" {
 		_, err := fence(ctx, conn, minimum, settled, "SET LOCAL synchronous_commit = off; "+script)
 		if !isUnexpected(err) {
 			return err
@@ -36,15 +44,15 @@ func (p *Plan) FenceAndRecord(ctx context.Context, conn *pgx.Conn, name string, 
 	if _, err := RaiseMinimum(ctx, conn, minimum, settled); err != nil {
 		return err
 	}
-	_, err = p.Record(ctx, conn, name)
+	_, err := Record(ctx, conn, m, d.name)
 	return err
 }
 
 // Rehearse does what FenceAndRecord will do, ends no backend, and takes it back. A connection that has never done it takes some ten milliseconds for what is read from the catalogue and for a language that is loaded, for which nobody waits now.
-func (p *Plan) Rehearse(ctx context.Context, conn *pgx.Conn, name string, before *Plan) error {
-	script, err := p.after(name, before)
-	if err != nil || script == "" {
-		return err
+func (d *Delta) Rehearse(ctx context.Context, conn *pgx.Conn) error {
+	script := d.script(d.plan.m)
+	if script == "" {
+		return nil
 	}
 	_, failed := conn.PgConn().Exec(ctx, "BEGIN; SET LOCAL lock_timeout = '100ms'; "+fenceScript(0, "false")+script+"; ROLLBACK").ReadAll() // in one text: what it locks nobody is to wait for
 	if failed != nil {
@@ -56,6 +64,41 @@ func (p *Plan) Rehearse(ctx context.Context, conn *pgx.Conn, name string, before
 		return fmt.Errorf("rehearse what a switch records: %w", failed)
 	}
 	return nil
+}
+
+// script is the text for a map; empty if the delta is not of that.
+func (d *Delta) script(m *topology.Map) string {
+	if !d.possible || !d.plan.fits(m) {
+		return ""
+	}
+	s := m.Shard(d.name)
+	entry, _ := json.Marshal(s.Spec()) // it has a JSON form
+	// The identity comes first here: it locks the record, and sees that it is the one that was expected.
+	identity := fmt.Sprintf(`UPDATE cleave.identity SET entry = %s, map_version = %d, minimum_version = greatest(minimum_version, %d), recorded_at = now() WHERE map_version = %d AND cluster = %s AND shard = %s;
+		DO $$ BEGIN IF NOT EXISTS (SELECT FROM cleave.identity WHERE map_version = %[2]d) THEN RAISE EXCEPTION USING ERRCODE = '%[7]s', MESSAGE = 'another map is recorded'; END IF; END $$;
+		`, sqltext.QuoteLiteral(string(entry)), m.Version(), s.MinimumVersion(), d.before, sqltext.QuoteLiteral(m.Cluster()), sqltext.QuoteLiteral(d.name), pgerr.ObjectNotInPrerequisite)
+	return identity + strings.Join(d.statements, ";\n")
+}
+
+// fits says whether the plan is of another map too, which asks routers for another version at most.
+func (p *Plan) fits(m *topology.Map) bool {
+	if p.m == m {
+		return true
+	}
+	if p.m.Cluster() != m.Cluster() || p.m.LastShardNumber() != m.LastShardNumber() || p.m.ShardCount() != m.ShardCount() || !p.m.Alike(m) {
+		return false
+	}
+	for s := range p.m.Shards() {
+		other := m.Shard(s.Name())
+		if other == nil {
+			return false
+		}
+		one, another := s.Spec(), other.Spec()
+		if one.MinimumVersion = another.MinimumVersion; !reflect.DeepEqual(one, another) {
+			return false
+		}
+	}
+	return true
 }
 
 // isUnexpected says that a shard has recorded another map than was thought.
@@ -72,32 +115,31 @@ func codeOf(err error) string {
 	return ""
 }
 
-// after is what brings a shard from the one record to the other, as one text; empty if that cannot be written so.
-func (p *Plan) after(name string, before *Plan) (string, error) {
+// Delta works out what brings a shard from what another plan has it record to what this one does.
+func (p *Plan) Delta(name string, before *Plan) (*Delta, error) {
 	was, err := before.expected(name)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	is, err := p.expected(name)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	d := &Delta{plan: p, name: name, before: was.MapVersion}
 	if was.Cluster != is.Cluster || was.Number != is.Number || was.LastShardNumber != is.LastShardNumber || !slices.Equal(was.Members, is.Members) || !bytes.Equal(before.tableRows.digest, p.tableRows.digest) ||
 		len(was.Keyspaces) != len(is.Keyspaces) {
-		return "", nil
+		return d, nil
 	}
-	d := &recordDelta{}
-	d.identity(was, is)
+	r := &recordDelta{}
 	for i := range is.Keyspaces {
-		if !d.keyspace(&was.Keyspaces[i], &is.Keyspaces[i]) {
-			return "", nil
-		}
 		number := p.m.Shard(name).Number()
-		if !d.pins(is.Keyspaces[i].Head.Name, before.keyspaces[i].guardPins(number), p.keyspaces[i].guardPins(number)) {
-			return "", nil
+		if !r.keyspace(&was.Keyspaces[i], &is.Keyspaces[i]) || !r.pins(is.Keyspaces[i].Head.Name, before.keyspaces[i].guardPins(number), p.keyspaces[i].guardPins(number)) {
+			return d, nil
 		}
 	}
-	return d.functions(before, p, name)
+	d.possible, err = r.functions(before, p, name)
+	d.statements = r.statements
+	return d, err
 }
 
 // recordDelta collects statements.
@@ -109,15 +151,15 @@ func (d *recordDelta) add(format string, arguments ...any) {
 	d.statements = append(d.statements, fmt.Sprintf(format, arguments...))
 }
 
-// mostDelta is how many rows are written as a text.
-const mostDelta = 1000
+// mostDelta is how many rows are written as a text: more than a move may have of pins.
+const mostDelta = 4 * mostSelectedPins
 
-// identity comes first here: it locks the record, and sees that it is the one that was expected.
-func (d *recordDelta) identity(was, is *Recorded) {
-	entry, _ := json.Marshal(is.Entry) // it has a JSON form
-	d.add("UPDATE cleave.identity SET entry = %s, map_version = %d, minimum_version = greatest(minimum_version, %d), recorded_at = now() WHERE map_version = %d AND cluster = %s AND shard = %s",
-		sqltext.QuoteLiteral(string(entry)), is.MapVersion, is.MinimumVersion, was.MapVersion, sqltext.QuoteLiteral(is.Cluster), sqltext.QuoteLiteral(is.Shard))
-	d.add("DO $$ BEGIN IF NOT EXISTS (SELECT FROM cleave.identity WHERE map_version = %d) THEN RAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = 'another map is recorded'; END IF; END $$", is.MapVersion, pgerr.ObjectNotInPrerequisite)
+// insert adds rows to a table, many with each statement.
+func (d *recordDelta) insert(table, columns string, rows []string) {
+	const atOnce = 1000
+	for some := range slices.Chunk(rows, atOnce) {
+		d.add("INSERT INTO cleave.%s (%s) VALUES %s", table, columns, list(some))
+	}
 }
 
 // keyspace writes the ranges and pins that differ; false if there are too many.
@@ -137,14 +179,17 @@ func (d *recordDelta) keyspace(was, is *Keyspace) bool {
 	keyspace := sqltext.QuoteLiteral(is.Head.Name)
 	d.remove("ranges", keyspace, idsOf(gone))
 	d.remove("pins", keyspace, idsOf(gonePins))
-	for _, r := range come {
+	ranges, pins := make([]string, len(come)), make([]string, len(comePins))
+	for i, r := range come {
 		id := r.id()
-		d.add("INSERT INTO cleave.ranges (keyspace, id, lower, upper, state, held) VALUES (%s, %s, %s, %s, %s, %t)", keyspace, byteaSQL(id[:]), jsonSQL(r.Lower), jsonSQL(r.Upper), sqltext.QuoteLiteral(string(r.State)), r.Held)
+		ranges[i] = fmt.Sprintf("(%s, %s, %s, %s, %s, %t)", keyspace, byteaSQL(id[:]), jsonSQL(r.Lower), jsonSQL(r.Upper), sqltext.QuoteLiteral(string(r.State)), r.Held)
 	}
-	for _, p := range comePins {
+	for i, p := range comePins {
 		id := p.id()
-		d.add("INSERT INTO cleave.pins (keyspace, id, key, state, held) VALUES (%s, %s, %s, %s, %t)", keyspace, byteaSQL(id[:]), jsonSQL(p.Key), sqltext.QuoteLiteral(string(p.State)), p.Held)
+		pins[i] = fmt.Sprintf("(%s, %s, %s, %s, %t)", keyspace, byteaSQL(id[:]), jsonSQL(p.Key), sqltext.QuoteLiteral(string(p.State)), p.Held)
 	}
+	d.insert("ranges", "keyspace, id, lower, upper, state, held", ranges)
+	d.insert("pins", "keyspace, id, key, state, held", pins)
 	d.add("UPDATE cleave.keyspaces SET digest = %s WHERE name = %s", byteaSQL(digest), keyspace)
 	return true
 }
@@ -195,9 +240,6 @@ func (d *recordDelta) pins(keyspace string, was, is map[rowID]guardPin) bool {
 	if bytes.Equal(digestOf(was), digest) {
 		return true
 	}
-	if len(was)+len(is) > mostDelta {
-		return false
-	}
 	quotedKeyspace := sqltext.QuoteLiteral(keyspace)
 	var gone []rowID
 	for id := range was {
@@ -205,7 +247,7 @@ func (d *recordDelta) pins(keyspace string, was, is map[rowID]guardPin) bool {
 			gone = append(gone, id)
 		}
 	}
-	d.remove("guard_pins", quotedKeyspace, gone)
+	var come []string
 	for id, pin := range is {
 		if _, had := was[id]; had {
 			continue
@@ -214,25 +256,30 @@ func (d *recordDelta) pins(keyspace string, was, is map[rowID]guardPin) bool {
 		for i, value := range pin.Key {
 			values[i] = byteaSQL(value)
 		}
-		d.add("INSERT INTO cleave.guard_pins (keyspace, id, hash, key, here) VALUES (%s, %s, %s, ARRAY[%s]::bytea[], %t)", quotedKeyspace, byteaSQL(id[:]), "'"+strconv.FormatInt(pin.Hash, 10)+"'::bigint", list(values), pin.Here)
+		come = append(come, fmt.Sprintf("(%s, %s, %s, ARRAY[%s]::bytea[], %t)", quotedKeyspace, byteaSQL(id[:]), "'"+strconv.FormatInt(pin.Hash, 10)+"'::bigint", list(values), pin.Here))
 	}
+	if len(gone)+len(come) > mostDelta {
+		return false
+	}
+	d.remove("guard_pins", quotedKeyspace, gone)
+	d.insert("guard_pins", "keyspace, id, hash, key, here", come)
 	d.add("UPDATE cleave.keyspaces SET guard_pins_digest = %s WHERE name = %s", byteaSQL(digest), quotedKeyspace)
 	return true
 }
 
-// functions replaces those of guards and views that differ. Guards whose triggers differ need locks, and more than one text.
-func (d *recordDelta) functions(before, now *Plan, name string) (string, error) {
+// functions replaces those of guards and views that differ; false if there are guards whose triggers differ: they need locks, and more than one text.
+func (d *recordDelta) functions(before, now *Plan, name string) (possible bool, err error) {
 	was, err := before.guardsOf(before.m.Shard(name))
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	is, err := now.guardsOf(now.m.Shard(name))
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	for i := range is {
 		if i >= len(was) || was[i].table != is[i].table || was[i].digest != is[i].digest || was[i].generator != is[i].generator {
-			return "", nil
+			return false, nil
 		}
 		if !slices.Equal(was[i].making, is[i].making) {
 			d.statements = append(d.statements, is[i].making...)
@@ -240,24 +287,24 @@ func (d *recordDelta) functions(before, now *Plan, name string) (string, error) 
 	}
 	owned, err := before.ownsOf(before.m.Shard(name))
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	owns, err := now.ownsOf(now.m.Shard(name))
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	for i := range owns {
 		if i >= len(owned) || owned[i].name != owns[i].name {
-			return "", nil
+			return false, nil
 		}
 		switch {
 		case owns[i].left != owned[i].left, owns[i].left && owned[i].source != owns[i].source: // it has to be looked whether it is there
-			return "", nil
+			return false, nil
 		case owned[i].source != owns[i].source:
 			d.statements = append(d.statements, owns[i].create())
 		}
 	}
-	return strings.Join(d.statements, ";\n"), nil
+	return true, nil
 }
 
 func byteaSQL(value []byte) string { return `'\x` + hex.EncodeToString(value) + `'::bytea` }

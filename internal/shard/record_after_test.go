@@ -31,8 +31,12 @@ func TestFenceAndRecord(t *testing.T) {
 	}
 	note(alive, "0")
 	note(reused, "-1 hour")
+	delta := func(i int, to *Plan) *Delta {
+		t.Helper()
+		return must[*Delta](t)(to.Delta(shardName(i), before))
+	}
 	for i, conn := range c.conns {
-		if err := now.Rehearse(t.Context(), conn, shardName(i), before); err != nil {
+		if err := delta(i, now).Rehearse(t.Context(), conn); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,10 +45,10 @@ func TestFenceAndRecord(t *testing.T) {
 	}
 	execute(t, alive, "SELECT 1")
 	for i, conn := range c.conns {
-		if script, err := now.after(shardName(i), before); err != nil || script == "" {
-			t.Errorf("there is nothing to write at once: %v", err)
+		if delta(i, now).script(c.m) == "" {
+			t.Error("there is nothing to write at once")
 		}
-		if err := now.FenceAndRecord(t.Context(), conn, shardName(i), before, 1, nil); err != nil {
+		if err := delta(i, now).FenceAndRecord(t.Context(), conn, c.m, 1, nil); err != nil {
 			t.Fatal(err)
 		}
 		if mended, err := now.Mend(t.Context(), conn, shardName(i)); err != nil || mended > 0 {
@@ -67,12 +71,55 @@ func TestFenceAndRecord(t *testing.T) {
 	}
 	c.change(t, movingHalf(topology.RangeSpec{Shard: "s2", Copies: copyOn("s1", topology.Leaving)}), topology.SetPins("users", topology.PinSpec{Key: topology.Point{goes}, Shard: "s2", Copies: copyOn("s1", topology.Leaving)}))
 	later := Prepare(c.m)
-	if err := later.FenceAndRecord(t.Context(), c.conns[0], "s1", before, 1, nil); err != nil { // it has recorded a later map than that
+	if err := delta(0, later).FenceAndRecord(t.Context(), c.conns[0], c.m, 1, nil); err != nil { // it has recorded a later map than that
 		t.Fatal(err)
 	}
 	if findings := later.Verify("s1", c.read(t)[0]); len(findings) > 0 {
 		t.Errorf("%+v", findings)
 	}
+}
+
+// TestWhatWasWorkedOutBefore is recorded under whatever version it is published, for thousands of pins too; a map that has something else in it is recorded as any other.
+func TestWhatWasWorkedOutBefore(t *testing.T) {
+	c := newCluster(t, 2)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}))
+	c.everywhere(t, "CREATE TABLE users (id bigint PRIMARY KEY, name text)")
+	c.declare(t, "users", map[string][]string{"public.users": {"id"}})
+	pins := func(held bool, state topology.CopyState) topology.Change {
+		specs := make([]topology.PinSpec, 3000)
+		for i := range specs {
+			specs[i] = topology.PinSpec{Key: topology.Point{strconv.Itoa(i)}, Shard: "s1", Held: held, Copies: copyOn("s2", state)}
+		}
+		return topology.SetPins("users", specs...)
+	}
+	c.change(t, pins(false, topology.Incoming))
+	c.record(t)
+	c.ownedViews(t)
+	before, announced := Prepare(c.m), c.m
+	c.change(t, pins(true, topology.Opening))
+	closes := Prepare(c.m)
+	check := func(what string, i int, atOnce bool) {
+		t.Helper()
+		delta := must[*Delta](t)(closes.Delta(shardName(i), before))
+		if (delta.script(c.m) != "") != atOnce {
+			t.Errorf("%s: it is written at once, or is not", what)
+		}
+		if err := delta.FenceAndRecord(t.Context(), c.conns[i], c.m, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		if findings := Prepare(c.m).Verify(shardName(i), c.read(t)[i]); len(findings) > 0 {
+			t.Errorf("%s: %+v", what, findings)
+		}
+		if mended, err := Prepare(c.m).Mend(t.Context(), c.conns[i], shardName(i)); err != nil || mended > 0 {
+			t.Errorf("%s: %d guards were not as they should be, %v", what, mended, err)
+		}
+	}
+	c.m = announced
+	c.change(t, pins(true, topology.Incoming), topology.UpdateShard("s1", func(s *topology.ShardSpec) { s.MinimumVersion = 2 }))
+	c.change(t, pins(true, topology.Opening))
+	check("the same under another version", 0, true)
+	c.change(t, topology.SetTable(topology.TableSpec{Name: "alone", Kind: topology.Single, Shard: "s1"}))
+	check("another map", 1, false)
 }
 
 // TestGuardsAreWatchfulInTime: they are put up and taken down table by table, and no record does either.
@@ -169,4 +216,39 @@ func TestATransactionThatBeganBeforeTheOwnerChanged(t *testing.T) {
 	c.record(t)
 	execute(t, routers[1], "INSERT INTO users VALUES ($1)", keyIn(true, 1))
 	execute(t, routers[1], "COMMIT")
+}
+
+// BenchmarkDelta is what is left to do while statements are held, when what a shard records was worked out before: with a million pins, and 150,000 ranges.
+func BenchmarkDelta(b *testing.B) {
+	const shards, pins = 1000, 1_000_000
+	c := withoutServers(b, shards)
+	spec := topology.NewKeyspaceSpec("users", topology.ByHash, 7, "bigint")
+	var err error
+	if spec.Ranges, spec.Assignment, err = c.m.Assign(topology.Assignment{Algorithm: "ring", VirtualNodes: 150}); err != nil {
+		b.Fatal(err)
+	}
+	for i := range pins {
+		spec.Pins = append(spec.Pins, topology.PinSpec{Key: topology.Point{strconv.Itoa(i)}, Shard: shardName(i % shards)})
+	}
+	c.change(b, topology.CreateKeyspace(spec))
+	c.change(b, topology.SetPins("users", topology.PinSpec{Key: topology.Point{"0"}, Shard: "s1", Copies: copyOn("s2", topology.Incoming)}))
+	before, announced := Prepare(c.m), c.m
+	closed := topology.SetPins("users", topology.PinSpec{Key: topology.Point{"0"}, Shard: "s1", Held: true, Copies: copyOn("s2", topology.Opening)})
+	c.change(b, closed)
+	worked := must[*Delta](b)(Prepare(c.m).Delta("s1", before))
+	c.m = announced
+	c.change(b, topology.UpdateShard("s1", func(spec *topology.ShardSpec) { spec.MinimumVersion = 3 }))
+	c.change(b, closed)
+	b.Run("worked out before", func(b *testing.B) {
+		for b.Loop() {
+			if worked.script(c.m) == "" {
+				b.Fatal("it is of another map")
+			}
+		}
+	})
+	b.Run("worked out now", func(b *testing.B) {
+		for b.Loop() {
+			must[*Delta](b)(Prepare(c.m).Delta("s1", before))
+		}
+	})
 }
