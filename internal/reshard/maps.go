@@ -116,11 +116,7 @@ func (r *run) publish(ctx context.Context, next mark, asking []string, expected 
 		case len(move.Published) == 0 && !move.isWhole() && len(move.tables(now)) > 0: // only the map was to change, and now there may be rows
 			return nil, fmt.Errorf("%w: a table was declared meanwhile", errOtherMap)
 		}
-		changes, err := r.state().changes(now, next)
-		if err != nil {
-			return nil, err
-		}
-		return now.Next(append(changes, asks(now.Version()+1, asking)...)...)
+		return now.Next(append(r.state().changes(next), asks(now.Version()+1, asking)...)...)
 	})
 	if errors.Is(err, errAsItIs) && as != nil {
 		return as, nil
@@ -140,9 +136,9 @@ func asks(version uint64, shards []string) []topology.Change {
 }
 
 // changes are those of a map after which it says something of all that the move moves. Ranges are split where the move's begin and end.
-func (m *Move) changes(now *topology.Map, next mark) ([]topology.Change, error) {
+func (m *Move) changes(next mark) []topology.Change {
 	if m.isWhole() {
-		return m.changesWhole(next), nil
+		return m.changesWhole(next)
 	}
 	var changes []topology.Change
 	if len(m.Ranges) > 0 {
@@ -159,7 +155,7 @@ func (m *Move) changes(now *topology.Map, next mark) ([]topology.Change, error) 
 	if len(pins) > 0 {
 		changes = append(changes, topology.SetPins(m.Keyspace, pins...))
 	}
-	return changes, nil
+	return changes
 }
 
 func (k mark) copies() []topology.CopySpec {
@@ -178,11 +174,7 @@ func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
 	if k == nil {
 		return shard.Selection{}, &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
 	}
-	changes, err := m.changes(now, plain(m.Source)) // whoever owns it: only where it begins and ends counts
-	if err != nil {
-		return shard.Selection{}, err
-	}
-	divided, err := now.Next(changes...)
+	divided, err := now.Next(m.changes(plain(m.Source))...) // whoever owns it: only where it begins and ends counts
 	if err != nil {
 		return shard.Selection{}, err
 	}

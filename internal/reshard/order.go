@@ -168,18 +168,6 @@ func (a area) covers(from, to topology.Point) (bool, error) {
 	}
 }
 
-// bounds are the ends of a range.
-func (o order) bounds(r topology.Range) (from, to topology.Point, err error) {
-	if o.k.Strategy() != topology.ByRange {
-		return hashPoint(r.Hash.Lo), hashPoint(r.Hash.Hi), nil
-	}
-	if from, err = o.k.Texts(r.Key.Lo); err != nil {
-		return nil, nil, err
-	}
-	to, err = o.k.Texts(r.Key.Hi)
-	return from, to, err
-}
-
 func hashPoint(h uint64) topology.Point {
 	if h == 0 {
 		return nil

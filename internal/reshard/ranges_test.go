@@ -112,11 +112,8 @@ func TestTheMapSaysHowFarAMoveIs(t *testing.T) {
 	forth := move.course()
 	now := pinned
 	for _, next := range []mark{plain("a"), forth.announced(), forth.holding(), forth.closed(), forth.holding(), forth.closing(), forth.announced(), forth.holding(), forth.closed(), forth.turned(), plain("b")} {
-		changes, err := move.changes(now, next)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if now, err = now.Next(changes...); err != nil {
+		var err error
+		if now, err = now.Next(move.changes(next)...); err != nil {
 			t.Fatal(err)
 		}
 		if is, alike, err := move.marked(now); err != nil || !alike || is != next {
@@ -178,12 +175,8 @@ func TestRangesAreJoinedAtTheirBorders(t *testing.T) {
 // TestOthersMayMergeWhatMoved: ranges are put together when nothing marks them any more, and the move knows its part of them.
 func TestOthersMayMergeWhatMoved(t *testing.T) {
 	move := &Move{ID: "x", Keyspace: "main", Source: "a", Target: "b", Ranges: []Range{{From: topology.Point{"2000000000000000"}, To: topology.Point{"4000000000000000"}}}}
-	m := world(t)
-	changes, err := move.changes(m, plain("b"))
+	m, err := world(t).Next(move.changes(plain("b"))...)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if m, err = m.Next(changes...); err != nil {
 		t.Fatal(err)
 	}
 	merged, fewer, err := Merge(m.Keyspace("main"), Range{})

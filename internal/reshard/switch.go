@@ -235,11 +235,7 @@ func (s *switching) rehearse(ctx context.Context) (newest bool, err error) {
 
 // rehearseSteps has both connections do once what they will do while statements are held: the first time takes several times as long. It takes the locks of a switch, so no other one of these shards is under way.
 func (s *switching) rehearseSteps(ctx context.Context) error {
-	changes, err := s.move.changes(s.now, s.closed())
-	if err != nil {
-		return err
-	}
-	closed, err := s.now.Next(changes...)
+	closed, err := s.now.Next(s.move.changes(s.closed())...)
 	if err != nil {
 		return err
 	}

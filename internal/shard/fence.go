@@ -151,7 +151,7 @@ const preparedAs = `(SELECT format('transaction %s, which is prepared,', p.gid) 
 // OldestUse names the transaction that has had one of the tables or partitions locked for longest, if that is longer than it may be; empty if there is none. Prepared ones count, and those of routers that hear nothing do not: these are the routers that hear.
 func OldestUse(ctx context.Context, conn *pgx.Conn, tables []topology.TableName, longest time.Duration, hearing []string) (who string, err error) {
 	err = conn.QueryRow(ctx, `
-		WITH locks AS MATERIALIZED (SELECT locktype, database, relation, transactionid, virtualtransaction, pid FROM pg_locks),
+		WITH locks AS (SELECT locktype, database, relation, transactionid, virtualtransaction, pid FROM pg_locks),
 			uses AS (SELECT pid, virtualtransaction FROM locks WHERE locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation IN (`+relationsOf+`)),
 			users AS (
 				SELECT format('a transaction of user %s, process %s,', a.usename, a.pid) AS who, a.xact_start AS since FROM pg_stat_activity a

@@ -374,9 +374,9 @@ func (k *Keyspace) RangesIn(from, to Point) (iter.Seq[Range], error) {
 // begin is where a range begins.
 func (k *Keyspace) begin(i int) rangeEntry {
 	if k.keyed != nil {
-		return rangeEntry{key: k.keyed.At(i).Range.Lo}
+		return rangeEntry{key: k.keyed.At(i).Lo}
 	}
-	return rangeEntry{hash: k.hashed.At(i).Range.Lo}
+	return rangeEntry{hash: k.hashed.At(i).Lo}
 }
 
 func (k *Keyspace) rangeOf(i int, e rangeEntry) Range {
