@@ -255,6 +255,6 @@ func checkSettings(ctx context.Context, conn *pgx.Conn, isSource bool) ([]string
 
 // isUndefined says whether a server does not have what a statement names.
 func isUndefined(err error) bool {
-	code := codeOf(err)
+	code := shard.CodeOf(err)
 	return code == pgerr.UndefinedTable || code == pgerr.UndefinedObject
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
@@ -26,15 +25,6 @@ func withTimeout(ctx context.Context, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	context.AfterFunc(ctx, cancel)
 	return ctx
-}
-
-// codeOf is the SQLSTATE of an error, empty if it has none.
-func codeOf(err error) string {
-	var refused *pgconn.PgError
-	if errors.As(err, &refused) {
-		return refused.Code
-	}
-	return ""
 }
 
 // prepare makes what the move needs on the servers, and nobody uses yet.
@@ -144,7 +134,7 @@ func (r *run) patiently(ctx context.Context, work func() error) error {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := work()
 		var refused *pgerr.Error
-		code := codeOf(err)
+		code := shard.CodeOf(err)
 		if errors.As(err, &refused) {
 			code = refused.Code
 		}

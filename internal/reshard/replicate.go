@@ -45,7 +45,7 @@ func (r *run) subscribe(ctx context.Context, on, to, name string, enabled bool) 
 
 // withoutSecrets leaves out of an error what a server repeats of the statement.
 func withoutSecrets(err error) error {
-	if code := codeOf(err); code != "" {
+	if code := shard.CodeOf(err); code != "" {
 		return pgerr.New(code, "%s", err.Error())
 	}
 	return err
@@ -72,7 +72,7 @@ func (r *run) dropSlot(ctx context.Context, on, name string) error {
 		for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 			var dropped int
 			err := conn.QueryRow(ctx, "SELECT count(pg_drop_replication_slot(slot_name)) FROM pg_replication_slots WHERE slot_name = $1", name).Scan(&dropped)
-			if code := codeOf(err); err == nil || code == pgerr.UndefinedObject {
+			if code := shard.CodeOf(err); err == nil || code == pgerr.UndefinedObject {
 				return nil
 			} else if code != pgerr.ObjectInUse {
 				return fmt.Errorf("drop slot %s on shard %q: %w", name, on, err)

@@ -60,7 +60,7 @@ func (d *Delta) Rehearse(ctx context.Context, conn *pgx.Conn) error {
 			return fmt.Errorf("take a rehearsal back: %w", err)
 		}
 	}
-	if failed != nil && !isUnexpected(failed) && codeOf(failed) != codeLockTimeout {
+	if failed != nil && !isUnexpected(failed) && CodeOf(failed) != codeLockTimeout {
 		return fmt.Errorf("rehearse what a switch records: %w", failed)
 	}
 	return nil
@@ -103,11 +103,11 @@ func (p *Plan) fits(m *topology.Map) bool {
 
 // isUnexpected says that a shard has recorded another map than was thought.
 func isUnexpected(err error) bool {
-	return codeOf(err) == pgerr.ObjectNotInPrerequisite
+	return CodeOf(err) == pgerr.ObjectNotInPrerequisite
 }
 
-// codeOf is the SQLSTATE of an error; empty if it has none.
-func codeOf(err error) string {
+// CodeOf is the SQLSTATE of an error; empty if it has none.
+func CodeOf(err error) string {
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) {
 		return refused.Code
