@@ -280,7 +280,7 @@ func (v *View) makeOwned(ctx context.Context, tx pgx.Tx, renamed map[topology.Ta
 	owned, name := *v, OwnedView(v.table())
 	owned.Schema, owned.Name, owned.SQL, owned.Comment = name.Schema, name.Name, sql, "what this shard owns of view "+v.table().String()
 	err = executeAll(ctx, tx, owned.statements())
-	if strings.HasPrefix(codeOf(err), "42") { // it groups by a primary key, which no view has, or calls a function of a table's rows
+	if strings.HasPrefix(CodeOf(err), "42") { // it groups by a primary key, which no view has, or calls a function of a table's rows
 		return &NoOwnedViewError{View: v.table(), Reason: err}
 	}
 	return err

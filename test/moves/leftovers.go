@@ -42,12 +42,12 @@ func LeftOn(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// Strays counts rows by what the shards have, past the routers: each row must be on one shard alone.
+// Strays looks at what the shards have, past the routers: each row must be on one shard alone. Whether that is the right one is asked for otherwise.
 func Strays(ctx context.Context, c *faults.Cluster) ([]string, error) {
 	seen := map[string]int{}
 	var strays []string
 	err := c.EachShard(ctx, func(i int, conn *pgx.Conn) error {
-		for _, query := range []string{"SELECT 'fixed ' || id FROM fixed", "SELECT 'accounts ' || id FROM accounts", "SELECT 'entries ' || account_id FROM entries", "SELECT 'events ' || account_id FROM events"} {
+		for _, query := range []string{"SELECT 'fixed ' || id FROM fixed", "SELECT 'accounts ' || id FROM accounts", "SELECT 'entries ' || account_id FROM entries", "SELECT 'events ' || account_id FROM events", "SELECT 'tokens ' || id FROM tokens", "SELECT 'token ' || n FROM tokens"} {
 			rows, err := conn.Query(ctx, query)
 			if err != nil {
 				return err

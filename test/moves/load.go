@@ -45,9 +45,11 @@ type Load struct {
 const (
 	fixedRows     = 800
 	keysOfAWriter = 60
+	// tokensOfAWriter is how many rows a writer gives other keys, of so many.
+	tokensOfAWriter, keysOfTokens = 8, 1000
 )
 
-// schema of the tables: one that nobody changes but all at once, one of writers, one below it with a foreign key, large values and a generated column, and one that is partitioned.
+// schema of the tables: one that nobody changes but all at once, one of writers, one below it with a foreign key, large values and a generated column, one that is partitioned, and one whose rows change their keys.
 var schema = []string{
 	"CREATE TABLE fixed (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0, filler text)",
 	"CREATE TABLE accounts (id bigint PRIMARY KEY, n bigint NOT NULL, note text)",
@@ -55,8 +57,9 @@ var schema = []string{
 	"CREATE TABLE events (account_id bigint NOT NULL, at integer NOT NULL, what text, PRIMARY KEY (account_id, at)) PARTITION BY RANGE (at)",
 	"CREATE TABLE events_low PARTITION OF events FOR VALUES FROM (0) TO (500)",
 	"CREATE TABLE events_high PARTITION OF events FOR VALUES FROM (500) TO (1000000)",
+	"CREATE TABLE tokens (id bigint PRIMARY KEY, n bigint NOT NULL)",
 	"CREATE VIEW totals AS SELECT count(*) AS rows, sum(id) AS ids FROM fixed",
-	"SELECT cleave.shard_tables('fixed(id), accounts(id), entries(account_id), events(account_id)')",
+	"SELECT cleave.shard_tables('fixed(id), accounts(id), entries(account_id), events(account_id), tokens(id)')",
 }
 
 // NewLoad makes the tables and their first rows, through a router.
@@ -76,7 +79,14 @@ func NewLoad(ctx context.Context, c *faults.Cluster, writers int) (*Load, error)
 		return nil, fmt.Errorf("fill fixed: %w", err)
 	}
 	for i := range writers {
-		l.writers = append(l.writers, newWriter(l, i))
+		w := newWriter(l, i)
+		l.writers = append(l.writers, w)
+		for n := range int64(tokensOfAWriter) {
+			w.tokens[w.token(n)] = []int64{w.token(n)}
+			if _, err := conn.Exec(ctx, "INSERT INTO tokens VALUES ($1, $1)", w.token(n)); err != nil {
+				return nil, fmt.Errorf("fill tokens: %w", err)
+			}
+		}
 	}
 	return l, nil
 }
@@ -306,19 +316,24 @@ type writer struct {
 	rows  map[int64]int64
 	doubt map[int64][]int64
 	next  int64
+	// tokens are rows that change their keys: where each is, or may be if an answer was lost.
+	tokens map[int64][]int64
 }
 
 func newWriter(l *Load, number int) *writer {
 	random := rand.New(rand.NewPCG(uint64(number), 7))
-	return &writer{l: l, number: number, random: random, s: &session{l: l, random: random}, rows: map[int64]int64{}, doubt: map[int64][]int64{}, next: 1}
+	return &writer{l: l, number: number, random: random, s: &session{l: l, random: random}, rows: map[int64]int64{}, doubt: map[int64][]int64{}, next: 1, tokens: map[int64][]int64{}}
 }
+
+// token is the number of one of the writer's rows that change their keys, and the key that it has first.
+func (w *writer) token(i int64) int64 { return 3_000_000_000 + int64(w.number)*keysOfTokens + i }
 
 // key is one of the writer's.
 func (w *writer) key() int64 { return int64(1_000_000*(w.number+1) + w.random.IntN(keysOfAWriter)) }
 
 func (w *writer) run(ctx context.Context) {
 	defer w.s.close()
-	works := []func(context.Context, *pgx.Conn) error{w.put, w.put, w.update, w.update, w.update, w.transact, w.several, w.remove, w.move, w.load}
+	works := []func(context.Context, *pgx.Conn) error{w.put, w.put, w.update, w.update, w.update, w.transact, w.several, w.remove, w.move, w.rekey, w.load}
 	for ctx.Err() == nil {
 		conn, err := w.s.get(ctx)
 		if err == nil {
@@ -517,6 +532,51 @@ func (w *writer) move(ctx context.Context, conn *pgx.Conn) error {
 	})
 }
 
+// rekey gives a row another key, which may be on another shard, for good.
+func (w *writer) rekey(ctx context.Context, conn *pgx.Conn) error {
+	n := w.token(w.random.Int64N(tokensOfAWriter))
+	if len(w.tokens[n]) > 1 {
+		return w.find(ctx, conn, n)
+	}
+	from, to := w.tokens[n][0], w.token(w.random.Int64N(keysOfTokens))
+	for _, keys := range w.tokens {
+		if slices.Contains(keys, to) {
+			return nil // another one may have it
+		}
+	}
+	w.tokens[n] = []int64{from, to}
+	return w.l.timed(func() error {
+		tag, err := conn.Exec(ctx, "UPDATE tokens SET id = $1 WHERE id = $2", to, from)
+		if err != nil {
+			return err
+		}
+		if w.tokens[n] = []int64{to}; tag.RowsAffected() != 1 {
+			w.l.problem("giving token %d key %d instead of %d said %s", n, to, from, tag)
+		}
+		return nil
+	})
+}
+
+// find finds out which key a row has of which that is not known. What is in doubt may take a while to be decided on all shards.
+func (w *writer) find(ctx context.Context, conn *pgx.Conn, n int64) error {
+	var found []int64
+	for _, key := range w.tokens[n] {
+		var has bool
+		if err := w.l.timed(func() error {
+			return conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tokens WHERE id = $1 AND n = $2 FOR UPDATE)", key, n).Scan(&has)
+		}); err != nil {
+			return err
+		}
+		if has {
+			found = append(found, key)
+		}
+	}
+	if len(found) == 1 {
+		w.tokens[n] = found
+	}
+	return nil
+}
+
 // load replaces accounts by COPY.
 func (w *writer) load(ctx context.Context, conn *pgx.Conn) error {
 	change := map[int64]int64{}
@@ -585,5 +645,27 @@ func (w *writer) check(ctx context.Context, conn *pgx.Conn) error {
 			w.l.problem("account %d is missing, it must have %d", id, w.rows[id])
 		}
 	}
-	return nil
+	return w.checkTokens(ctx, conn)
+}
+
+// checkTokens sees that each row that changes its key is there once, where it must be.
+func (w *writer) checkTokens(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, "SELECT n, id FROM tokens WHERE n >= $1 AND n < $2", w.token(0), w.token(tokensOfAWriter))
+	if err != nil {
+		return err
+	}
+	var n, id int64
+	seen := map[int64]int{}
+	_, err = pgx.ForEachRow(rows, []any{&n, &id}, func() error {
+		if seen[n]++; !slices.Contains(w.tokens[n], id) {
+			w.l.problem("token %d has key %d, and must have one of %v", n, id, w.tokens[n])
+		}
+		return nil
+	})
+	for n := range w.tokens {
+		if err == nil && seen[n] != 1 {
+			w.l.problem("token %d is there %d times, and must be at one of %v", n, seen[n], w.tokens[n])
+		}
+	}
+	return err
 }

@@ -104,6 +104,9 @@ func (s *stage) finish(t *testing.T) {
 		t.Error(p)
 	}
 	s.clean(t)
+	if found := s.verify(t, api.Verify{}); found.Wrong() != 0 {
+		t.Errorf("rows are not where they belong: %+v", found)
+	}
 	for _, r := range s.Routers {
 		if err := r.Complaint(); err != nil {
 			t.Error(err)
