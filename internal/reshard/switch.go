@@ -230,6 +230,9 @@ func (s *switching) rehearse(ctx context.Context) (newest bool, err error) {
 	if s.inSchemas, err = s.sizesOfSchemas(ctx); err != nil {
 		return false, err
 	}
+	if _, err = s.r.closeOn(ctx, s.heir, s.from); err != nil { // an attempt that was taken back may have left it open
+		return false, err
+	}
 	return true, s.areAlike(ctx)
 }
 

@@ -298,7 +298,8 @@ func (s *switching) takeBackWhole(ctx context.Context, now *topology.Map, is mar
 	}
 	wasBegun := len(s.move.Published) > 0 && is.owner == s.from // or there is nothing on a server yet, or the map is somebody else's
 	if wasBegun {
-		if err := s.r.on(ctx, s.from, s.reopenWhole); err != nil {
+		err := s.r.on(ctx, s.from, func(ctx context.Context, owner *pgx.Conn) error { return s.r.reopenWhole(ctx, owner, s.from, s.to) })
+		if err != nil {
 			return err
 		}
 	}
@@ -312,16 +313,51 @@ func (s *switching) takeBackWhole(ctx context.Context, now *topology.Map, is mar
 }
 
 // reopenWhole lets the owner be changed again, and give numbers.
-func (s *switching) reopenWhole(ctx context.Context, owner *pgx.Conn) error {
-	if err := shard.TakeBackSwitch(ctx, owner, s.move.ID); err != nil {
+func (r *run) reopenWhole(ctx context.Context, owner *pgx.Conn, name, heir string) error {
+	if err := shard.TakeBackSwitch(ctx, owner, r.id); err != nil {
+		return err
+	}
+	given, isKnown, err := r.givenBy(ctx, owner, name, heir)
+	if err != nil {
 		return err
 	}
 	return pgx.BeginFunc(ctx, owner, func(tx pgx.Tx) error {
-		if err := shard.ResumeNumbers(ctx, tx, s.move.ID); err != nil {
+		if err := shard.ResumeNumbers(ctx, tx, r.id, given, isKnown); err != nil {
 			return err
 		}
-		return shard.OpenWhole(ctx, tx, s.move.wholeTables())
+		return shard.OpenWhole(ctx, tx, r.state().wholeTables())
 	})
+}
+
+// givenBy has the heir give no more numbers, and finds out which ones it has given, if the owner has stopped giving any. If the heir cannot be told now, that is not known.
+func (r *run) givenBy(ctx context.Context, owner *pgx.Conn, name, heir string) (given shard.Standings, isKnown bool, err error) {
+	if stopped, err := shard.HasStopped(ctx, owner, r.id); err != nil || !stopped {
+		return nil, true, err
+	}
+	soon, cancel := context.WithTimeout(ctx, heirPatience)
+	defer cancel()
+	err = r.on(soon, heir, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		given, err = r.closeOn(ctx, conn, name)
+		return err
+	})
+	if err != nil && !isOver(err) {
+		r.mover.config.Logger.Warn("a shard did not say which numbers it has given in a switch that is taken back, so many are left out", "move", r.id, "shard", heir, "error", err)
+		return nil, false, nil
+	}
+	return given, true, err
+}
+
+// closeOn has a shard refuse changes of the tables by anybody but replication, because another one owns them, and give no numbers. It returns where its sequences stood, if they ever gave any.
+func (r *run) closeOn(ctx context.Context, conn *pgx.Conn, owner string) (shard.Standings, error) {
+	tables := r.state().wholeTables()
+	if err := shard.CloseWhole(ctx, conn, tables, owner); err != nil {
+		return nil, err
+	}
+	sequences, err := shard.SequencesOf(ctx, conn, tables)
+	if err != nil {
+		return nil, err
+	}
+	return shard.StopNumbers(ctx, conn, r.id, sequences)
 }
 
 // closeHeir has the heir refuse changes again, when nobody waits any more. If it cannot be told now, the next attempt does it.
@@ -329,7 +365,8 @@ func (s *switching) closeHeir(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, heirPatience)
 	defer cancel()
 	err := s.r.on(soon, s.to, func(ctx context.Context, conn *pgx.Conn) error {
-		return shard.CloseWhole(ctx, conn, s.move.wholeTables(), s.from)
+		_, err := s.r.closeOn(ctx, conn, s.from)
+		return err
 	})
 	if err != nil {
 		s.r.mover.config.Logger.Warn("a shard was not told that a switch is taken back", "move", s.move.ID, "shard", s.to, "error", err)

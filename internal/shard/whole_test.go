@@ -96,10 +96,10 @@ func TestWholeTablesAreOpenedAndClosed(t *testing.T) {
 	})
 }
 
-// TestNumbersAreCarried: a sequence counts within the same bounds on the other shard, behind what was given before, and gives nothing more where it was, unless that is taken back.
+// TestNumbersAreCarried: a sequence counts within the same bounds on the other shard, gives nothing there before the table is to be there, goes on behind what was given before, and gives nothing more where it was. If that is taken back, it goes on behind what both have given.
 func TestNumbersAreCarried(t *testing.T) {
 	c := newCluster(t, 2)
-	tables := []topology.TableName{{Schema: "public", Name: "counted"}}
+	tables := []topology.TableName{{Schema: "public", Name: "counted"}, {Schema: "public", Name: "gone"}}
 	c.everywhere(t, "CREATE TABLE counted (up bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, down serial)")
 	owner, heir := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s2", c.servers[1]))
 	execute(t, owner, "ALTER TABLE counted ALTER up SET MINVALUE -50 SET START -50 RESTART")
@@ -108,31 +108,59 @@ func TestNumbersAreCarried(t *testing.T) {
 	if err := CarryBounds(t.Context(), c.conns[0], c.conns[1], tables); err != nil {
 		t.Fatal(err)
 	}
-	const next = "SELECT nextval('counted_up_seq') || ' ' || nextval('counted_down_seq')"
-	if got := one[string](t, owner, next); got != "-50 7" {
-		t.Errorf("the first numbers are %s", got)
+	gives := func(what string, conn *pgx.Conn, want string) {
+		t.Helper()
+		var got string
+		err := conn.QueryRow(t.Context(), "SELECT nextval('counted_up_seq') || ' ' || nextval('counted_down_seq')").Scan(&got)
+		if want == "" {
+			refusedAs(t, "2200H", err, "%s", what)
+		} else if err != nil || got != want {
+			t.Errorf("%s: %s, %v, not %s", what, got, err, want)
+		}
 	}
 	sequences, err := SequencesOf(t.Context(), c.conns[0], tables)
 	if err != nil || len(sequences) != 2 {
 		t.Fatal(sequences, err)
 	}
-	if err := CarryNumbers(t.Context(), c.conns[0], c.conns[1], "m", sequences); err != nil {
-		t.Fatal(err)
+	stop := func(shard int) Standings {
+		t.Helper()
+		return must[Standings](t)(StopNumbers(t.Context(), c.conns[shard], "m", sequences))
 	}
-	if _, err := owner.Exec(t.Context(), next); err == nil {
-		t.Error("it gives numbers on the shard that it has left")
-	}
-	if got := one[string](t, heir, next); got != "15 -58" {
-		t.Errorf("it goes on with %s", got)
-	}
-	for range 2 {
-		if err := pgx.BeginFunc(t.Context(), c.conns[0], func(tx pgx.Tx) error { return ResumeNumbers(t.Context(), tx, "m") }); err != nil {
+	carry := func() {
+		t.Helper()
+		if err := CarryNumbers(t.Context(), c.conns[0], c.conns[1], "m", sequences); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := one[string](t, owner, next); got != "15 -58" {
-		t.Errorf("taken back, it goes on with %s", got)
+	resume := func(given Standings, isKnown bool) {
+		t.Helper()
+		for range 2 {
+			if err := pgx.BeginFunc(t.Context(), c.conns[0], func(tx pgx.Tx) error { return ResumeNumbers(t.Context(), tx, "m", given, isKnown) }); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
+	gives("the first numbers", owner, "-50 7")
+	gives("the copy", heir, "")
+	if given := stop(1); len(given) > 0 {
+		t.Errorf("the copy has given numbers: %v", given)
+	}
+	carry()
+	gives("where it was", owner, "")
+	gives("where it is", heir, "15 -58")
+	gives("and then", heir, "16 -59")
+	for range 2 { // whoever goes on after a crash does it again
+		resume(stop(1), true)
+	}
+	gives("the heir, when that is taken back", heir, "")
+	gives("taken back", owner, "81 -124")
+	stop(0)
+	resume(stop(1), true)
+	gives("stopped and taken back once more", owner, "146 -189")
+	carry()
+	gives("where it is at last", heir, "211 -254")
+	resume(nil, false)
+	gives("taken back when nobody knows what the heir has given", owner, "1048723 -345")
 }
 
 // TestASequenceIsStoppedWhereOthersLeaveOut what has come in between, and nowhere else.
@@ -147,14 +175,15 @@ func TestASequenceIsStoppedWhereOthersLeaveOut(t *testing.T) {
 		{"downwards", 100, -1, 1, true}, {"33 below", 133, -1, 1, false}, {"32 below", 132, -1, 1, true},
 	} {
 		execute(t, conn, "DROP SEQUENCE IF EXISTS public.numbers")
-		execute(t, conn, fmt.Sprintf("CREATE SEQUENCE public.numbers INCREMENT %d MINVALUE -1000 MAXVALUE 1000 START 100", c.step))
+		execute(t, conn, fmt.Sprintf("CREATE SEQUENCE public.numbers INCREMENT %d MINVALUE -1000 MAXVALUE 1000", c.step))
+		execute(t, conn, "SELECT setval('public.numbers', 100)")
 		limit := int64(1000)
 		if c.step < 0 {
 			limit = -1000
 		}
-		stop := standing{Name: "public.numbers", Last: c.noted, Step: c.step, Limit: limit, Cache: c.size}.stop()
-		if stopped := one[bool](t, conn, "SELECT "+stop+" IS NOT NULL"); stopped != c.stops {
-			t.Errorf("%s: stopped: %t", c.name, stopped)
+		noted := Standings{{Name: "public.numbers", Last: c.noted, Step: c.step, Limit: limit, Cache: c.size}}
+		if stopped, err := noted.stop(t.Context(), conn); err != nil || stopped != c.stops {
+			t.Errorf("%s: stopped: %t, %v", c.name, stopped, err)
 		}
 		if last := one[int64](t, conn, "SELECT last_value FROM public.numbers"); (last == limit) != c.stops {
 			t.Errorf("%s: it stands at %d", c.name, last)
@@ -193,7 +222,7 @@ func TestNumbersThatAreDrawnMeanwhile(t *testing.T) {
 		if next := one[int64](t, c.conns[1], "SELECT nextval('public.counted_id_seq')"); next <= drawn {
 			t.Errorf("one shard gave %d, and then the other %d", drawn, next)
 		}
-		if err := pgx.BeginFunc(t.Context(), c.conns[0], func(tx pgx.Tx) error { return ResumeNumbers(t.Context(), tx, "m") }); err != nil {
+		if err := pgx.BeginFunc(t.Context(), c.conns[0], func(tx pgx.Tx) error { return ResumeNumbers(t.Context(), tx, "m", nil, true) }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -545,3 +545,69 @@ func playPoints(t *testing.T, s *stage, l *ledger, points []wholePoint) {
 	l.check(t, shards[0])
 	t.Logf("%d statements", l.done.Load())
 }
+
+// TestNumbersAreGivenOnce: whoever names a sequence alone is answered by the home shard. While its table moves there from another shard it gives none, and what it has given when a switch was taken back, the other shard does not give again.
+func TestNumbersAreGivenOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	conn, other := s.dial(t, s.Routers[0]), s.dial(t, s.Routers[1])
+	for _, sql := range []string{"CREATE TABLE tickets (id bigserial PRIMARY KEY, n int)", "INSERT INTO tickets (n) SELECT generate_series(1, 100)"} {
+		execute(t, conn, sql)
+	}
+	s.await(t, s.start(t, api.StartMove{To: "s2", Tables: []string{"tickets"}}), "done")
+	drawn := map[int64]bool{}
+	draw := func() error {
+		var number int64
+		err := conn.QueryRow(t.Context(), "SELECT nextval('public.tickets_id_seq')").Scan(&number)
+		if err == nil && drawn[number] {
+			t.Errorf("number %d was drawn twice", number)
+		}
+		drawn[number] = err == nil
+		return err
+	}
+	id := s.start(t, api.StartMove{To: "s1", Tables: []string{"tickets"}, Manual: true})
+	s.await(t, id, "ready")
+	var refused *pgconn.PgError
+	if err := draw(); !errors.As(err, &refused) || refused.Code != "2200H" {
+		t.Errorf("a number was drawn from a copy: %v", err)
+	}
+	const point = "move.switch.numbers" // the heir's sequence goes on
+	s.order(t, point, 1)
+	s.wish(t, id, "switch")
+	s.reached(t, point)
+	for range 200 {
+		if err := draw(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written := make(chan error)
+	go func() { // which waits
+		_, err := other.Exec(t.Context(), "INSERT INTO tickets (n) SELECT 0 FROM generate_series(1, 300)")
+		written <- err
+	}()
+	time.Sleep(1200 * time.Millisecond) // longer than statements may be held
+	s.release(t, point)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	s.await(t, id, "done")
+	execute(t, other, "INSERT INTO tickets (n) SELECT 0 FROM generate_series(1, 300)")
+	for range 100 {
+		if err := draw(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids, twice := fetched(t, conn, "SELECT id FROM tickets"), 0
+	for _, id := range ids {
+		if drawn[id] {
+			twice++
+		}
+	}
+	if twice > 0 || len(ids) != 700 {
+		t.Errorf("%d numbers were drawn and are those of %d rows too", twice, len(ids))
+	}
+	if m := s.await(t, id, "done"); len(m.Switches) < 2 {
+		t.Errorf("no switch was taken back: %+v", m.Switches)
+	}
+	s.clean(t)
+}
