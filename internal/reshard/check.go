@@ -138,11 +138,11 @@ func (r *run) check(ctx context.Context) error {
 // checkServers looks at both.
 func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 	move := r.state()
+	if move.isWhole() {
+		return r.checkWhole(ctx, now)
+	}
 	for i, side := range move.sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-			if move.isWhole() {
-				return move.checkWhole(ctx, conn, now, i == 0)
-			}
 			return checkServer(ctx, conn, side, move.tableTexts(now), i == 0)
 		})
 		if err != nil {

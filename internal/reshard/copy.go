@@ -19,38 +19,60 @@ import (
 // chunkPages is how many pages of a table one statement copies: some 64 megabytes.
 const chunkPages = 8192
 
-// copy brings the rows of a snapshot to the target. What a former attempt has left is deleted first: a snapshot ends with its connection.
+// copy brings the rows of a snapshot to the target, and makes what is better made when they are there.
 func (r *run) copy(ctx context.Context) error {
-	if r.state().Copied {
-		return r.enter(ctx, CatchingUp)
-	}
 	now, err := r.current(ctx)
 	if err != nil {
 		return err
 	}
+	beats := func() {}
+	defer func() { beats() }()
+	if r.state().Copied {
+		if err := r.staysCopied(ctx); err != nil {
+			return err
+		}
+	} else if beats, err = r.copyRows(ctx, now); err != nil || r.state().Phase != Copying { // somebody may want something else by now
+		return err
+	}
+	if r.state().isWhole() {
+		if err := r.completeWhole(ctx, now); err != nil {
+			return err
+		}
+	}
+	return r.enter(ctx, CatchingUp)
+}
+
+// copyRows copies. What a former attempt has left is deleted first: a snapshot ends with its connection. From when there is a slot, marks are written on the source until somebody calls the function that it returns: the target will catch up
+// with all of it, also with what is written while its tables are completed.
+func (r *run) copyRows(ctx context.Context, now *topology.Map) (beats func(), err error) {
+	move := r.state()
+	if err := r.clear(ctx, now); err != nil {
+		return func() {}, err
+	}
+	if err := r.noteServers(ctx); err != nil {
+		return func() {}, err
+	}
+	c := &copier{r: r, now: now, move: move, stops: func() {}}
+	if err := c.run(ctx); err != nil {
+		return c.stops, err
+	}
+	if err := r.save(ctx, c.end); err != nil {
+		return c.stops, err
+	}
+	failpoint.Hit("move.copied")
+	return c.stops, nil
+}
+
+// clear removes what a former attempt has left.
+func (r *run) clear(ctx context.Context, now *topology.Map) error {
 	move := r.state()
 	if err := r.carryNothing(ctx); err != nil { // also if one of both is away: the other must not keep changes for that
 		return err
 	}
-	clear, complete := r.deleteRows, func(context.Context, *topology.Map) error { return nil }
 	if move.isWhole() {
-		clear, complete = r.makeWhole, r.completeWhole
+		return r.makeWhole(ctx, now, move.Target)
 	}
-	if err := clear(ctx, now, move.Target); err != nil {
-		return err
-	}
-	if err := r.noteServers(ctx); err != nil {
-		return err
-	}
-	c := &copier{r: r, now: now, move: move}
-	defer c.stopBeating()
-	if err := c.run(ctx); err != nil {
-		return err
-	}
-	if err := complete(ctx, now); err != nil {
-		return err
-	}
-	return r.save(ctx, c.end)
+	return r.deleteRows(ctx, now, move.Target)
 }
 
 // end notes that all is copied, unless somebody wants something else by now: then that is of no use.
@@ -60,7 +82,6 @@ func (c *copier) end(m *Move) {
 	}
 	c.note(m)
 	m.Copied, m.Again = true, ""
-	m.goTo(CatchingUp)
 }
 
 // noteServers notes which servers take part.
@@ -126,12 +147,6 @@ type chunk struct {
 	from, to int64 // pages; to below 0: up to the end
 }
 
-func (c *copier) stopBeating() {
-	if c.stops != nil {
-		c.stops()
-	}
-}
-
 func (c *copier) run(ctx context.Context) error {
 	if err := c.describe(ctx); err != nil {
 		return err
@@ -147,7 +162,7 @@ func (c *copier) run(ctx context.Context) error {
 		_ = keeper.Close(ctx)
 	}()
 	c.r.say(ctx, "", c.note)
-	c.stops = c.r.beating(ctx, c.now, beatCopying) // the target will catch up with all of it, also with what is written while its tables are completed
+	c.stops = c.r.beating(ctx, c.now, beatCopying)
 	c.throttle = c.r.giveWay(ctx, c.now, "the copy", c.move.Target)
 	defer c.throttle.close()
 	return c.copyAll(ctx)

@@ -137,7 +137,15 @@ func (r *run) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.whileGivingWay(ctx, now, func(t *throttle) error { return r.untilClose(ctx, t) })
+	if err := r.whileGivingWay(ctx, now, func(t *throttle) error { return r.untilClose(ctx, t) }); err != nil {
+		return err
+	}
+	if move.isWhole() {
+		if err := r.tieWhole(ctx, now); err != nil {
+			return err
+		}
+	}
+	return r.enter(ctx, nextAfterCatchUp(move))
 }
 
 // untilClose waits until the target is close behind the source.
@@ -160,7 +168,7 @@ func (r *run) untilClose(ctx context.Context, t *throttle) error {
 		isFar := l.bytes > farBehind && time.Since(tried) < tryEvery // so far that trying whether it is not costs something, and most likely shows nothing
 		if l.active && !isFar {
 			if l.bytes <= usualLag || r.isClose(ctx) {
-				return r.enter(ctx, nextAfterCatchUp(move))
+				return nil
 			}
 			tried = time.Now()
 		}

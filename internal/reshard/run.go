@@ -338,7 +338,7 @@ func (r *run) rest(ctx context.Context) error {
 			return err
 		}
 	}
-	if move.Phase == Copying {
+	if move.Phase == Copying && !move.Copied {
 		if move.Paused {
 			r.say(ctx, "the copy begins anew when it is resumed", nil)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/internal/topology"
@@ -73,26 +74,36 @@ func (m *Move) changesWhole(next mark) []topology.Change {
 	return changes
 }
 
-// checkWhole looks at a server before anything is touched. What the target has of the tables' names is not the move's.
-func (m *Move) checkWhole(ctx context.Context, conn *pgx.Conn, now *topology.Map, isSource bool) error {
-	if isSource {
-		problems, err := m.whatStays(ctx, conn, now)
+// checkWhole looks at both servers before anything is touched. What the target has of the names that are needed there is not the move's.
+func (r *run) checkWhole(ctx context.Context, now *topology.Map) error {
+	move := r.state()
+	var definitions shard.Definitions
+	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
+		problems, err := move.whatStays(ctx, source, now)
 		if err != nil {
 			return err
 		}
 		if len(problems) > 0 {
-			return stop("shard %q: %s", m.Source, strings.Join(problems, "; "))
+			return stop("shard %q: %s", move.Source, strings.Join(problems, "; "))
 		}
-		return checkServer(ctx, conn, m.Source, m.Whole, true)
-	}
-	for _, name := range m.wholeTables() {
-		if has, err := exists(ctx, conn, "SELECT WHERE to_regclass($1) IS NOT NULL", name.String()); err != nil {
+		if definitions, err = r.definitions(ctx, source); err != nil {
 			return err
-		} else if has {
-			return stop("shard %q has a relation named %s: look at it there, then drop or rename it, and resume the move", m.Target, name)
 		}
+		return checkServer(ctx, source, move.Source, move.Whole, true)
+	})
+	if err != nil {
+		return err
 	}
-	return checkServer(ctx, conn, m.Target, nil, false)
+	return r.on(ctx, move.Target, func(ctx context.Context, target *pgx.Conn) error {
+		problems, err := definitions.CheckPlace(ctx, target)
+		if err != nil {
+			return err
+		}
+		if len(problems) > 0 {
+			return stop("shard %q: %s; and resume the move", move.Target, strings.Join(problems, "; "))
+		}
+		return checkServer(ctx, target, move.Target, nil, false)
+	})
 }
 
 // prepareWhole guards the tables, long before anybody waits for that, and publishes their changes.
@@ -146,37 +157,110 @@ func (r *run) makeWhole(ctx context.Context, now *topology.Map, side string) err
 	if err := r.dropPublication(ctx, side, move.back()); err != nil {
 		return err
 	}
-	return r.carryDefinitions(ctx, now, func(source *pgx.Conn, tx pgx.Tx, definitions shard.Definitions) error {
+	return r.withDefinitions(ctx, now, func(ctx context.Context, source, target *pgx.Conn, definitions shard.Definitions) error {
 		if err := shard.OpenWhole(ctx, source, move.wholeTables()); err != nil { // or a standby that has become the server may have lost that it was opened again
 			return err
 		}
-		if err := shard.DropWhole(ctx, tx, move.ID, move.wholeTables()); err != nil {
+		if err := r.untie(ctx, target); err != nil {
 			return err
 		}
-		if err := definitions.Create(ctx, tx, side); err != nil {
-			return err
-		}
-		return shard.CarryBounds(ctx, source, tx, move.wholeTables())
+		return pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error {
+			if err := shard.DropWhole(ctx, tx, move.ID, move.wholeTables()); err != nil {
+				return err
+			}
+			if err := definitions.Create(ctx, tx, side); err != nil {
+				return err
+			}
+			return shard.CarryBounds(ctx, source, tx, move.wholeTables())
+		})
 	})
 }
 
-// completeWhole makes indexes, constraints and triggers, and lets nobody change the copy.
+// completeWhole makes indexes, constraints and triggers, and lets nobody change the copy. It goes on where it ended.
 func (r *run) completeWhole(ctx context.Context, now *topology.Map) error {
 	move := r.state()
 	r.say(ctx, "indexes and constraints are made on shard "+move.Target, nil)
-	return r.carryDefinitions(ctx, now, func(_ *pgx.Conn, tx pgx.Tx, definitions shard.Definitions) error {
-		if err := definitions.Complete(ctx, tx, move.Target); err != nil {
-			return err
+	return r.withDefinitions(ctx, now, func(ctx context.Context, _, target *pgx.Conn, definitions shard.Definitions) error {
+		for _, d := range definitions {
+			table := []topology.TableName{d.Table}
+			guard := func(tx pgx.Tx) error {
+				if err := shard.CloseWhole(ctx, tx, table, move.Source); err != nil {
+					return err
+				}
+				return shard.WatchWhole(ctx, tx, table)
+			}
+			if err := d.CompleteWhole(ctx, target, guard, func() { failpoint.Hit("move.complete.part") }); err != nil {
+				return fmt.Errorf("on shard %q: %w", move.Target, err)
+			}
 		}
-		if err := shard.CloseWhole(ctx, tx, move.wholeTables(), move.Source); err != nil {
-			return err
-		}
-		return shard.WatchWhole(ctx, tx, move.wholeTables())
+		return nil
 	})
 }
 
-// carryDefinitions runs work on the target, in one transaction, with the definitions that the source has.
-func (r *run) carryDefinitions(ctx context.Context, now *topology.Map, work func(*pgx.Conn, pgx.Tx, shard.Definitions) error) error {
+// tieWhole makes the foreign keys, when the changes since the copy have nearly all come over: until then rows of the copy may refer to some that a reference table does not have any more. It goes on where it ended.
+func (r *run) tieWhole(ctx context.Context, now *topology.Map) error {
+	move := r.state()
+	r.say(ctx, "foreign keys are made on shard "+move.Target, nil)
+	return r.withDefinitions(ctx, now, func(ctx context.Context, source, target *pgx.Conn, definitions shard.Definitions) error {
+		var keys []shard.ForeignKey
+		for _, d := range definitions {
+			of, err := d.ForeignKeys(ctx, target)
+			if err != nil {
+				return err
+			}
+			keys = append(keys, of...)
+		}
+		for _, key := range keys {
+			if key.IsMade {
+				continue
+			}
+			if err := r.inShortLock(ctx, target, func(tx pgx.Tx) error { return key.Add(ctx, tx) }); err != nil {
+				return fmt.Errorf("on shard %q: %w", move.Target, err)
+			}
+			failpoint.Hit("move.tied")
+		}
+		for _, key := range keys {
+			if key.IsValid {
+				continue
+			}
+			if err := key.Validate(ctx, target); err != nil { // a row that it refers to may be about to come, and one that refers to none about to go
+				return fmt.Errorf("on shard %q: %w", move.Target, err)
+			}
+			failpoint.Hit("move.validated")
+		}
+		return differ(ctx, source, target, move.wholeTables())
+	})
+}
+
+// differ stops the move if the tables are not alike on both shards.
+func differ(ctx context.Context, source, target *pgx.Conn, tables []topology.TableName) error {
+	problems, err := differencesOf(ctx, source, target, tables)
+	if err == nil && len(problems) > 0 {
+		err = stopUnlike(problems)
+	}
+	return err
+}
+
+func stopUnlike(problems []string) error {
+	return stop("%s; or cancel the move and start it again", strings.Join(problems, "; "))
+}
+
+// differencesOf says which tables are not alike on both shards.
+func differencesOf(ctx context.Context, one, other *pgx.Conn, tables []topology.TableName) (problems []string, err error) {
+	for _, name := range tables {
+		differing, err := shard.DiffersBetween(ctx, one, other, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(differing) > 0 {
+			problems = append(problems, fmt.Sprintf("table %s is not alike on both shards: %s", name, strings.Join(differing, ", ")))
+		}
+	}
+	return problems, nil
+}
+
+// withDefinitions runs work with connections to both shards and the definitions that the source has.
+func (r *run) withDefinitions(ctx context.Context, now *topology.Map, work func(ctx context.Context, source, target *pgx.Conn, definitions shard.Definitions) error) error {
 	move := r.state()
 	if is, alike := move.markedWhole(now); !alike || is.owner != move.Source {
 		return fmt.Errorf("%w: the tables on shard %q may be the original", errOtherMap, move.Target)
@@ -187,9 +271,20 @@ func (r *run) carryDefinitions(ctx context.Context, now *topology.Map, work func
 			return err
 		}
 		return r.on(ctx, move.Target, func(ctx context.Context, target *pgx.Conn) error {
-			return pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error { return work(source, tx, definitions) })
+			return work(ctx, source, target, definitions)
 		})
 	})
+}
+
+// untie drops the foreign keys of the tables to others, which somebody else uses.
+func (r *run) untie(ctx context.Context, conn *pgx.Conn) error {
+	ties, err := shard.Ties(ctx, conn, r.state().wholeTables())
+	for _, sql := range ties {
+		if err == nil {
+			err = r.alterPatiently(ctx, conn, sql)
+		}
+	}
+	return err
 }
 
 // wholeSteps are those of a switch of whole tables, in their order.
@@ -379,17 +474,12 @@ func (s *switching) areAlike(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range s.tables {
-		differing, err := shard.DiffersBetween(ctx, s.owner, s.heir, name)
-		if err != nil {
-			return err
-		}
-		if len(differing) > 0 {
-			problems = append(problems, fmt.Sprintf("table %s is not alike on both shards: %s", name, strings.Join(differing, ", ")))
-		}
+	differences, err := differencesOf(ctx, s.owner, s.heir, s.tables)
+	if err != nil {
+		return err
 	}
-	if len(problems) > 0 {
-		return stop("%s; or cancel the move and start it again", strings.Join(problems, "; "))
+	if problems = append(problems, differences...); len(problems) > 0 {
+		return stopUnlike(problems)
 	}
 	return nil
 }
@@ -465,6 +555,9 @@ func (r *run) cancelWhole(ctx context.Context, now *topology.Map, is mark, alike
 func (r *run) dropWhole(ctx context.Context, side string) error {
 	r.say(ctx, "the tables are dropped on shard "+side, nil)
 	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := r.untie(ctx, conn); err != nil {
+			return err
+		}
 		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.DropWhole(ctx, tx, r.id, r.state().wholeTables()) })
 	})
 }

@@ -156,8 +156,8 @@ func (d *Definition) compare(ctx context.Context, tx pgx.Tx, shard string) error
 	return nil
 }
 
-func (d *Definition) lacksSchema(ctx context.Context, tx pgx.Tx) (lacks bool, err error) {
-	err = tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", d.Table.Schema).Scan(&lacks)
+func (d *Definition) lacksSchema(ctx context.Context, on querier) (lacks bool, err error) {
+	err = on.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", d.Table.Schema).Scan(&lacks)
 	return lacks, err
 }
 
@@ -215,17 +215,52 @@ func (d *Definition) beforeRows() []string {
 
 // afterRows are indexes and constraints, which are made faster when the rows are there, and all that does not matter for rows.
 func (d *Definition) afterRows() []string {
-	name := d.Table.String()
 	var statements []string
+	for _, p := range d.slowParts() {
+		statements = append(statements, p.statements...)
+	}
+	return append(statements, d.particulars()...)
+}
+
+// part is something of a table that takes long to make when its rows are there.
+type part struct {
+	// named is a query that has a row if it is there, with the table's and its own name.
+	named, name string
+	statements  []string
+}
+
+// slowParts are constraints that are no foreign keys, with their indexes, and the other indexes.
+func (d *Definition) slowParts() []part {
+	var parts []part
 	for _, c := range d.Constraints {
-		if c.Kind != "f" {
-			statements = append(statements, d.constraintStatements(c)...)
+		if c.Kind == "f" {
+			continue
 		}
+		p := part{named: constraintNamed, name: c.Name, statements: d.constraintStatements(c)}
+		for _, i := range d.Indexes {
+			if i.Constraint == c.Name {
+				p.statements = append(p.statements, i.statements(d)...)
+			}
+		}
+		parts = append(parts, p)
 	}
 	for _, i := range d.Indexes {
-		statements = append(statements, i.statements(d)...)
+		if i.Constraint == "" {
+			parts = append(parts, part{named: indexNamed, name: i.Name, statements: i.statements(d)})
+		}
 	}
-	statements = append(statements, commentOn("TABLE "+name, d.Comment)...)
+	return parts
+}
+
+const (
+	constraintNamed = "SELECT FROM pg_constraint WHERE conrelid = $1::text::regclass AND conname = $2"
+	indexNamed      = "SELECT FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = $1::text::regclass AND x.relname = $2"
+)
+
+// particulars are comments, privileges and whatever else is made in a moment.
+func (d *Definition) particulars() []string {
+	name := d.Table.String()
+	statements := commentOn("TABLE "+name, d.Comment)
 	if !d.DefaultGrants {
 		statements = append(statements, fmt.Sprintf("REVOKE ALL ON TABLE %s FROM PUBLIC, %s", name, sqltext.QuoteIdentifier(d.Owner)))
 		statements = append(statements, grantStatements("TABLE "+name, "", d.Grants)...)

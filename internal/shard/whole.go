@@ -27,11 +27,9 @@ func WatchWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) err
 			return err
 		}
 		for _, name := range names {
-			var stands bool
-			err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = $1::text::regclass AND tgname = $2)", name.String(), wholeGuard).Scan(&stands)
-			if err != nil || stands {
+			if stands, err := isWatched(ctx, tx, name); err != nil || stands {
 				if err != nil {
-					return fmt.Errorf("look for the guard of table %s: %w", name, err)
+					return err
 				}
 				continue
 			}
@@ -45,6 +43,14 @@ func WatchWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) err
 		}
 	}
 	return nil
+}
+
+func isWatched(ctx context.Context, on querier, table topology.TableName) (stands bool, err error) {
+	err = on.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = $1::text::regclass AND tgname = $2)", table.String(), wholeGuard).Scan(&stands)
+	if err != nil {
+		err = fmt.Errorf("look for the guard of table %s: %w", table, err)
+	}
+	return stands, err
 }
 
 // OpenWhole lets tables be changed on this shard, but for TRUNCATE, which is not carried over.
@@ -117,34 +123,6 @@ func isThere(ctx context.Context, on querier, name topology.TableName) (there bo
 		err = fmt.Errorf("look for table %s: %w", name, err)
 	}
 	return there, err
-}
-
-// DropWhole drops tables of a move that are there, and what is noted of them: that they are all there is.
-func DropWhole(ctx context.Context, tx pgx.Tx, move string, tables []topology.TableName) error {
-	if _, err := tx.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, arrivedMark); err != nil {
-		return fmt.Errorf("forget what has arrived: %w", err)
-	}
-	var there []string
-	for _, table := range tables {
-		is, err := isThere(ctx, tx, table)
-		if err != nil {
-			return err
-		}
-		if is {
-			there = append(there, table.String())
-		}
-	}
-	if len(there) > 0 {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'; DROP TABLE "+list(there)); err != nil {
-			return fmt.Errorf("drop %s: %w", list(there), err)
-		}
-	}
-	for _, table := range tables {
-		if err := dropUnused(ctx, tx, functionsFor(tableDigest(table))); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // dependentsQuery lists what else depends on a table: views, and whatever else uses the table, the type of its rows or one of its sequences and is neither a part of it nor of another one that moves. Foreign keys of others are found elsewhere.

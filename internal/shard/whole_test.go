@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -47,6 +48,149 @@ func TestWhatKeepsWholeTablesFromMoving(t *testing.T) {
 			t.Errorf("%s: %q, not %q", one.tables, problems, one.wants)
 		}
 	}
+}
+
+// TestWhatIsInTheWayOfWholeTables where they are to be is found before anything is made there: whatever has one of their names, of their indexes, sequences and statistics included, and roles that are not there.
+func TestWhatIsInTheWayOfWholeTables(t *testing.T) {
+	c := newCluster(t, 2)
+	source, target := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s2", c.servers[1]))
+	for _, sql := range []string{
+		"CREATE ROLE keeper", "CREATE SCHEMA app", "CREATE TABLE app.ledger (id bigserial PRIMARY KEY, note text, n int)", "CREATE INDEX notes ON app.ledger (note)", "CREATE STATISTICS app.of_notes ON note, n FROM app.ledger", "GRANT SELECT ON app.ledger TO keeper",
+	} {
+		execute(t, source, sql)
+	}
+	d := must[*Definition](t)(Describe(t.Context(), c.conns[0], topology.TableName{Schema: "app", Name: "ledger"}))
+	look := func() []string {
+		t.Helper()
+		return must[[]string](t)(Definitions{d}.CheckPlace(t.Context(), c.conns[1]))
+	}
+	if problems := look(); len(problems) != 1 || !strings.Contains(problems[0], "role keeper") {
+		t.Errorf("a role that is missing: %q", problems)
+	}
+	execute(t, target, "CREATE ROLE keeper")
+	if problems := look(); len(problems) > 0 {
+		t.Errorf("nothing is in the way: %q", problems)
+	}
+	execute(t, target, "CREATE SCHEMA app")
+	for _, one := range [][3]string{
+		{"CREATE TABLE app.ledger (id int)", "DROP TABLE app.ledger", "table app.ledger"}, {"CREATE VIEW app.notes AS SELECT 1 AS id", "DROP VIEW app.notes", "view app.notes"}, {"CREATE SEQUENCE app.ledger_id_seq", "DROP SEQUENCE app.ledger_id_seq", "sequence app.ledger_id_seq"},
+		{"CREATE TABLE app.ledger_pkey (id int)", "DROP TABLE app.ledger_pkey", "table app.ledger_pkey"}, {"CREATE TYPE app.ledger AS ENUM ('a')", "DROP TYPE app.ledger", "type app.ledger"},
+		{"CREATE TABLE app.other (a int, b int); CREATE STATISTICS app.of_notes ON a, b FROM app.other", "DROP TABLE app.other", "statistics object app.of_notes"},
+	} {
+		execute(t, target, one[0])
+		if problems := look(); len(problems) != 1 || !strings.Contains(problems[0], one[2]) {
+			t.Errorf("%s: %q", one[0], problems)
+		}
+		execute(t, target, one[1])
+	}
+	if problems := look(); len(problems) > 0 {
+		t.Errorf("nothing is in the way any more: %q", problems)
+	}
+}
+
+// TestForeignKeysAreMadeInTheEnd: first without looking at rows, under a lock that is not waited for, then with; what was never looked at stays so. To drop a table nobody has to wait for those that it refers to.
+func TestForeignKeysAreMadeInTheEnd(t *testing.T) {
+	c := newCluster(t, 2)
+	source, target := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s2", c.servers[1]))
+	c.everywhere(t, "CREATE TABLE kinds (kind text PRIMARY KEY)")
+	for _, sql := range []string{
+		"CREATE TABLE ledger (id bigserial PRIMARY KEY, kind text REFERENCES kinds, up bigint REFERENCES ledger, n int UNIQUE CHECK (n > 0), other text)", "ALTER TABLE ledger ADD CONSTRAINT loose FOREIGN KEY (other) REFERENCES kinds NOT VALID",
+		"CREATE INDEX ON ledger (kind)", "CREATE STATISTICS of_ledger ON kind, n FROM ledger",
+	} {
+		execute(t, source, sql)
+	}
+	name := topology.TableName{Schema: "public", Name: "ledger"}
+	tables, conn := []topology.TableName{name}, c.conns[1]
+	d := must[*Definition](t)(Describe(t.Context(), c.conns[0], name))
+	within := func(work func(pgx.Tx) error) error { return pgx.BeginFunc(t.Context(), conn, work) }
+	if err := within(func(tx pgx.Tx) error { return Definitions{d}.Create(t.Context(), tx, "s2") }); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, target, "INSERT INTO ledger (kind, n) VALUES ('gone', 1)") // as in a copy: it is deleted later
+	pieces, died := 0, errors.New("it has died")
+	guard := func(tx pgx.Tx) error {
+		if pieces < 4 {
+			t.Errorf("%d pieces were made", pieces)
+		}
+		if died != nil {
+			return died
+		}
+		if err := CloseWhole(t.Context(), tx, tables, "s1"); err != nil {
+			return err
+		}
+		return WatchWhole(t.Context(), tx, tables)
+	}
+	for _, want := range []error{died, nil, nil} { // done again, it makes what is missing
+		if err := d.CompleteWhole(t.Context(), conn, guard, func() { pieces++ }); !errors.Is(err, want) {
+			t.Fatal(err)
+		}
+		died = nil
+	}
+	if pieces != 4 {
+		t.Errorf("%d pieces were made", pieces)
+	}
+	execute(t, target, "BEGIN")
+	execute(t, target, "INSERT INTO kinds VALUES ('a')")
+	keys := must[[]ForeignKey](t)(d.ForeignKeys(t.Context(), conn))
+	if len(keys) != 3 {
+		t.Fatalf("foreign keys: %v", keys)
+	}
+	for _, key := range keys {
+		err := within(func(tx pgx.Tx) error { return key.Add(t.Context(), tx) })
+		if key.TargetTable == "kinds" {
+			refusedAs(t, pgerr.LockNotAvailable, err, "%s while somebody writes to the other table", key)
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	execute(t, target, "COMMIT")
+	for _, key := range must[[]ForeignKey](t)(d.ForeignKeys(t.Context(), conn)) {
+		if key.IsMade != (key.TargetTable == "ledger") || key.IsValid {
+			t.Errorf("%+v", key)
+		}
+		if !key.IsMade {
+			if err := within(func(tx pgx.Tx) error { return key.Add(t.Context(), tx) }); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, key := range must[[]ForeignKey](t)(d.ForeignKeys(t.Context(), conn)) {
+		if !key.IsMade || key.IsValid != (key.Name == "loose") {
+			t.Errorf("%+v", key)
+		}
+		if key.IsValid {
+			continue
+		}
+		if err := key.Validate(t.Context(), conn); (err != nil) != (key.Name == "ledger_kind_fkey") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	execute(t, conn, "SET session_replication_role = replica")
+	execute(t, conn, "DELETE FROM public.ledger") // which comes over
+	execute(t, conn, "SET session_replication_role = origin")
+	for _, key := range must[[]ForeignKey](t)(d.ForeignKeys(t.Context(), conn)) {
+		if !key.IsValid {
+			if err := key.Validate(t.Context(), conn); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if differing := must[[]string](t)(DiffersBetween(t.Context(), c.conns[0], conn, name)); len(differing) > 0 {
+		t.Errorf("it differs in %q", differing)
+	}
+	ties := must[[]string](t)(Ties(t.Context(), conn, append(tables, topology.TableName{Schema: "public", Name: "gone"})))
+	if len(ties) != 2 {
+		t.Errorf("it is tied by %q", ties)
+	}
+	for _, sql := range ties {
+		execute(t, conn, sql)
+	}
+	execute(t, target, "BEGIN")
+	execute(t, target, "INSERT INTO kinds VALUES ('b')")
+	if err := within(func(tx pgx.Tx) error { return DropWhole(t.Context(), tx, "none", tables) }); err != nil {
+		t.Error(err)
+	}
+	execute(t, target, "COMMIT")
 }
 
 // TestWholeTablesAreOpenedAndClosed without a lock on them: who has one locked goes on with what it began, and everybody else is refused.

@@ -457,7 +457,11 @@ type wholePoint struct {
 var wholePoints = []wholePoint{
 	{"W1", "move.preparing", "", "", "done", false},
 	{"W2", "move.copy.rows", "", "", "done", false},
-	{"W3", "move.catching-up", "", "", "done", false},
+	{"W3", "move.copied", "", "", "done", false},
+	{"W3a", "move.complete.part", "", "", "done", true},
+	{"W3a all", "move.catching-up", "", "", "done", false},
+	{"W3b", "move.tied", "", "", "done", true},
+	{"W3b valid", "move.validated", "", "", "done", false},
 	{"W4", "move.switch.hold", "", "", "done", true},
 	{"W5", "move.switch.fence", "", "", "done", false},
 	{"W6", "move.switch.close", "", "", "done", false},
@@ -608,6 +612,48 @@ func TestNumbersAreGivenOnce(t *testing.T) {
 	}
 	if m := s.await(t, id, "done"); len(m.Switches) < 2 {
 		t.Errorf("no switch was taken back: %+v", m.Switches)
+	}
+	s.clean(t)
+}
+
+// TestATableIsTiedInTheEnd: rows of a reference table to which rows of a table that moves referred go while it is copied, with those, and somebody writes to the reference table in a transaction that he does not end. Nothing is copied again, others write to it
+// all the while, and in the end the foreign key holds.
+func TestATableIsTiedInTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	conn, open := s.dial(t, s.Routers[0]), s.dial(t, s.Routers[1])
+	for _, sql := range []string{
+		"CREATE TABLE sorts (sort text PRIMARY KEY, n int)", "INSERT INTO sorts VALUES ('a', 0), ('b', 0), ('x', 0)", "SELECT cleave.reference_table('sorts')",
+		"CREATE TABLE things (id bigserial PRIMARY KEY, sort text REFERENCES sorts, n int)", "INSERT INTO things (sort, n) SELECT (ARRAY['a', 'x'])[1 + i % 2], i FROM generate_series(1, 1000) AS i", "CREATE INDEX ON things (n)",
+	} {
+		execute(t, conn, sql)
+	}
+	const point, copied = "move.copy.rows", "move.copied"
+	s.order(t, copied, 1)
+	id := s.heldAt(t, point, api.StartMove{To: "s2", Tables: []string{"things"}})
+	execute(t, conn, "DELETE FROM things WHERE sort = 'x'")
+	execute(t, conn, "DELETE FROM sorts WHERE sort = 'x'")
+	execute(t, open, "BEGIN")
+	execute(t, open, "UPDATE sorts SET n = 1 WHERE sort = 'a'")
+	s.release(t, point)
+	s.reached(t, copied)
+	s.release(t, copied)
+	s.order(t, copied, 1) // nothing is copied again
+	s.says(t, id, "transactions that use the tables have to end", func(m api.Move) string { return m.Waiting })
+	for range 20 {
+		execute(t, conn, "UPDATE sorts SET n = n + 1 WHERE sort = 'b'")
+		time.Sleep(10 * time.Millisecond)
+	}
+	if m := s.await(t, id, "catching up"); m.Error != "" {
+		t.Errorf("it says %q", m.Error)
+	}
+	execute(t, open, "COMMIT")
+	s.await(t, id, "done")
+	for _, sql := range []string{"INSERT INTO things (sort) VALUES ('x')", "DELETE FROM sorts WHERE sort = 'a'"} {
+		var refused *pgconn.PgError
+		if _, err := conn.Exec(t.Context(), sql); !errors.As(err, &refused) || refused.Code != "23503" {
+			t.Errorf("%s: %v", sql, err)
+		}
 	}
 	s.clean(t)
 }
