@@ -336,7 +336,7 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 // forgetOn removes what the move has made on a shard, and last of all who carries it out.
 func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 	move := r.state()
-	forgetTables := func() error { return r.eachWhole(ctx, conn, shard.UnwatchWhole) }
+	forgetTables := func() error { return r.unwatchWhole(ctx, conn) }
 	if !move.isWhole() {
 		forgetTables = func() error { return r.dropViews(ctx, conn) }
 	}

@@ -48,18 +48,18 @@ func (r *run) forgetSchemas(ctx context.Context) error {
 	return err
 }
 
-// whatStays says what keeps the tables from being moved, and what of their schemas would stay behind.
-func (m *Move) whatStays(ctx context.Context, conn *pgx.Conn, now *topology.Map) ([]string, error) {
-	problems, err := shard.CheckWhole(ctx, conn, now, m.wholeTables())
+// whatStays says what keeps the tables from being moved, and what of their schemas would stay behind. It returns the tables' definitions.
+func (m *Move) whatStays(ctx context.Context, conn *pgx.Conn, now *topology.Map) (shard.Definitions, []string, error) {
+	definitions, problems, err := shard.CheckWhole(ctx, conn, now, m.wholeTables())
 	for _, schema := range m.Schemas {
 		if err != nil || m.RollsBack { // what is on the target besides was there before
 			break
 		}
 		var left []string
-		left, err = shard.LeftInSchema(ctx, conn, schema, m.wholeTables())
+		left, err = shard.LeftInSchema(ctx, conn, schema, definitions)
 		problems = append(problems, left...)
 	}
-	return problems, err
+	return definitions, problems, err
 }
 
 // sizesOfSchemas is how many things are in the schemas that move, when nobody makes any.
@@ -136,7 +136,7 @@ func (r *run) nothingStays(ctx context.Context, source *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	problems, err := (&Move{Schemas: move.Schemas, Whole: whole}).whatStays(ctx, source, now)
+	_, problems, err := (&Move{Schemas: move.Schemas, Whole: whole}).whatStays(ctx, source, now)
 	if err == nil && len(problems) > 0 {
 		err = stop("shard %q: %s", move.Source, strings.Join(problems, "; "))
 	}

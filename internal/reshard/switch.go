@@ -44,8 +44,9 @@ type switching struct {
 	mayBeClosed bool
 	// numbers are the sequences of whole tables.
 	numbers []string
-	// inSchemas is how many things are in each schema that moves.
+	// inSchemas is how many things are in each schema that moves, and alikeAt when the tables were alike on both shards.
 	inSchemas []int
+	alikeAt   time.Time
 	// heldBy is the hold that keeps routers from whole tables.
 	heldBy string
 	begun  time.Time
@@ -160,6 +161,12 @@ func (s *switching) await(ctx context.Context) error {
 		}
 		if waiting == "" {
 			s.r.say(ctx, "", nil)
+			if s.whole && time.Since(s.alikeAt) > alikeFor { // of many tables that takes long, and all else has to be so still when statements begin to be held
+				if err := s.lookAtWhole(ctx); err != nil {
+					return err
+				}
+				continue
+			}
 			if newest, err := s.rehearse(ctx); err != nil || newest {
 				return err
 			}
@@ -224,16 +231,7 @@ func (s *switching) rehearse(ctx context.Context) (newest bool, err error) {
 	if s.relations, err = shard.RelationNumbers(ctx, s.owner, s.tables); err != nil || !s.whole {
 		return true, err
 	}
-	if s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables); err != nil {
-		return false, err
-	}
-	if s.inSchemas, err = s.sizesOfSchemas(ctx); err != nil {
-		return false, err
-	}
-	if _, err = s.r.closeOn(ctx, s.heir, s.from); err != nil { // an attempt that was taken back may have left it open
-		return false, err
-	}
-	return true, s.areAlike(ctx)
+	return true, s.guardBoth(ctx)
 }
 
 // rehearseSteps has both connections do once what they will do while statements are held: the first time takes several times as long. It takes the locks of a switch, so no other one of these shards is under way.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -78,16 +79,13 @@ func (m *Move) changesWhole(next mark) []topology.Change {
 func (r *run) checkWhole(ctx context.Context, now *topology.Map) error {
 	move := r.state()
 	var definitions shard.Definitions
-	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) error {
-		problems, err := move.whatStays(ctx, source, now)
-		if err != nil {
+	err := r.on(ctx, move.Source, func(ctx context.Context, source *pgx.Conn) (err error) {
+		var problems []string
+		if definitions, problems, err = move.whatStays(ctx, source, now); err != nil {
 			return err
 		}
 		if len(problems) > 0 {
 			return stop("shard %q: %s", move.Source, strings.Join(problems, "; "))
-		}
-		if definitions, err = r.definitions(ctx, source); err != nil {
-			return err
 		}
 		return checkServer(ctx, source, move.Source, move.Whole, true)
 	})
@@ -110,10 +108,10 @@ func (r *run) checkWhole(ctx context.Context, now *topology.Map) error {
 func (r *run) prepareWhole(ctx context.Context, now *topology.Map) error {
 	move := r.state()
 	err := r.on(ctx, move.Source, func(ctx context.Context, conn *pgx.Conn) error {
-		if err := shard.OpenWhole(ctx, conn, move.wholeTables()); err != nil {
+		if err := shard.OpenWhole(ctx, conn, r.id, shard.Lasting); err != nil {
 			return err
 		}
-		return r.eachWhole(ctx, conn, shard.WatchWhole)
+		return r.watchWhole(ctx, conn)
 	})
 	if err != nil {
 		return err
@@ -124,14 +122,29 @@ func (r *run) prepareWhole(ctx context.Context, now *topology.Map) error {
 	return r.enter(ctx, Copying)
 }
 
-// eachWhole changes one table after the other, each in a transaction of its own: whoever has one of them locked and wants the other would wait for this, and this for them.
-func (r *run) eachWhole(ctx context.Context, conn *pgx.Conn, change func(context.Context, pgx.Tx, []topology.TableName) error) error {
-	for _, table := range r.state().wholeTables() {
-		if err := r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return change(ctx, tx, []topology.TableName{table}) }); err != nil {
-			return err
+// watchWhole puts the move's trigger on tables that lack it, one after the other, each in a transaction of its own: whoever has one of them locked and wants the other would wait for this, and this for them.
+func (r *run) watchWhole(ctx context.Context, conn *pgx.Conn) error {
+	lacking, err := shard.Unwatched(ctx, conn, r.id, r.state().wholeTables())
+	for _, table := range lacking {
+		if err == nil {
+			err = r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.WatchWhole(ctx, tx, r.id, table) })
 		}
 	}
-	return nil
+	return err
+}
+
+// unwatchWhole takes it off again.
+func (r *run) unwatchWhole(ctx context.Context, conn *pgx.Conn) error {
+	watched, err := shard.Watched(ctx, conn, r.id)
+	for _, table := range watched {
+		if err == nil {
+			err = r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.UnwatchWhole(ctx, tx, table) })
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return shard.ForgetWhole(ctx, tx, r.id) })
 }
 
 // inShortLock runs work in a transaction until it gets the locks that it needs without making others wait long.
@@ -158,7 +171,7 @@ func (r *run) makeWhole(ctx context.Context, now *topology.Map, side string) err
 		return err
 	}
 	return r.withDefinitions(ctx, now, func(ctx context.Context, source, target *pgx.Conn, definitions shard.Definitions) error {
-		if err := shard.OpenWhole(ctx, source, move.wholeTables()); err != nil { // or a standby that has become the server may have lost that it was opened again
+		if err := shard.OpenWhole(ctx, source, r.id, shard.Lasting); err != nil { // or a standby that has become the server may have lost that it was opened again
 			return err
 		}
 		if err := r.untie(ctx, target); err != nil {
@@ -181,15 +194,11 @@ func (r *run) completeWhole(ctx context.Context, now *topology.Map) error {
 	move := r.state()
 	r.say(ctx, "indexes and constraints are made on shard "+move.Target, nil)
 	return r.withDefinitions(ctx, now, func(ctx context.Context, _, target *pgx.Conn, definitions shard.Definitions) error {
+		if err := shard.CloseWhole(ctx, target, r.id, move.Source, shard.Lasting); err != nil {
+			return err
+		}
 		for _, d := range definitions {
-			table := []topology.TableName{d.Table}
-			guard := func(tx pgx.Tx) error {
-				if err := shard.CloseWhole(ctx, tx, table, move.Source); err != nil {
-					return err
-				}
-				return shard.WatchWhole(ctx, tx, table)
-			}
-			if err := d.CompleteWhole(ctx, target, guard, func() { failpoint.Hit("move.complete.part") }); err != nil {
+			if err := d.CompleteWhole(ctx, target, r.id, func() { failpoint.Hit("move.complete.part") }); err != nil {
 				return fmt.Errorf("on shard %q: %w", move.Target, err)
 			}
 		}
@@ -201,7 +210,7 @@ func (r *run) completeWhole(ctx context.Context, now *topology.Map) error {
 func (r *run) tieWhole(ctx context.Context, now *topology.Map) error {
 	move := r.state()
 	r.say(ctx, "foreign keys are made on shard "+move.Target, nil)
-	return r.withDefinitions(ctx, now, func(ctx context.Context, source, target *pgx.Conn, definitions shard.Definitions) error {
+	return r.withDefinitions(ctx, now, func(ctx context.Context, _, target *pgx.Conn, definitions shard.Definitions) error {
 		var keys []shard.ForeignKey
 		for _, d := range definitions {
 			of, err := d.ForeignKeys(ctx, target)
@@ -228,32 +237,31 @@ func (r *run) tieWhole(ctx context.Context, now *topology.Map) error {
 			}
 			failpoint.Hit("move.validated")
 		}
-		return differ(ctx, source, target, move.wholeTables())
+		problems, err := differencesOn(ctx, target, definitions)
+		if err != nil {
+			return err
+		}
+		return stopUnlike(problems)
 	})
 }
 
-// differ stops the move if the tables are not alike on both shards.
-func differ(ctx context.Context, source, target *pgx.Conn, tables []topology.TableName) error {
-	problems, err := differencesOf(ctx, source, target, tables)
-	if err == nil && len(problems) > 0 {
-		err = stopUnlike(problems)
-	}
-	return err
-}
-
+// stopUnlike stops a move whose tables are not alike on both shards, or cannot be moved any more.
 func stopUnlike(problems []string) error {
+	if len(problems) == 0 {
+		return nil
+	}
 	return stop("%s; or cancel the move and start it again", strings.Join(problems, "; "))
 }
 
-// differencesOf says which tables are not alike on both shards.
-func differencesOf(ctx context.Context, one, other *pgx.Conn, tables []topology.TableName) (problems []string, err error) {
-	for _, name := range tables {
-		differing, err := shard.DiffersBetween(ctx, one, other, name)
+// differencesOn says which tables are not the same on another shard.
+func differencesOn(ctx context.Context, other *pgx.Conn, definitions shard.Definitions) (problems []string, err error) {
+	for _, d := range definitions {
+		differing, err := d.DiffersOn(ctx, other)
 		if err != nil {
 			return nil, err
 		}
 		if len(differing) > 0 {
-			problems = append(problems, fmt.Sprintf("table %s is not alike on both shards: %s", name, strings.Join(differing, ", ")))
+			problems = append(problems, fmt.Sprintf("table %s is not alike on both shards: %s", d.Table, strings.Join(differing, ", ")))
 		}
 	}
 	return problems, nil
@@ -344,13 +352,10 @@ func (s *switching) fenceWhole(ctx context.Context) (err error) {
 	return s.fence(ctx)
 }
 
-// closeWhole has both shards refuse changes of the tables by anybody but replication: the heir too, which an attempt that was taken back may have left open.
+// closeWhole has the owner refuse changes of the tables by anybody but replication, as the heir does. The disk is not waited for: the note of step numbers and the mark of step pass come later in the same WAL, and do wait; and an owner that crashes before that loses its connections with what it has lost, so that the next step fails.
 func (s *switching) closeWhole(ctx context.Context) error {
 	s.mayBeClosed = true
-	err := s.onBoth(func(conn *pgx.Conn, name string) error {
-		return shard.CloseWhole(ctx, conn, s.tables, map[string]string{s.from: s.to, s.to: s.from}[name])
-	})
-	if err != nil {
+	if err := shard.CloseWhole(ctx, s.owner, s.move.ID, s.to, shard.AtOnce); err != nil {
 		return err
 	}
 	return s.nothingIsNew(ctx)
@@ -361,12 +366,12 @@ func (s *switching) awaitAllWriters(ctx context.Context) error {
 	return shard.AwaitWriters(ctx, s.owner, s.relations, nil)
 }
 
-// carryNumbers lets the heir's sequences go on where the owner's stand, and the heir be changed.
+// carryNumbers lets the heir's sequences go on where the owner's stand, and the heir be changed. What that does on the heir is durable with the note of step pass.
 func (s *switching) carryNumbers(ctx context.Context) error {
 	if err := shard.CarryNumbers(ctx, s.owner, s.heir, s.move.ID, s.numbers); err != nil {
 		return err
 	}
-	return shard.OpenWhole(ctx, s.heir, s.tables)
+	return shard.OpenWhole(ctx, s.heir, s.move.ID, shard.AtOnce)
 }
 
 // openWhole gives the tables to their new owner. That routers wait no more is nothing to fail for: the owner has changed.
@@ -420,7 +425,7 @@ func (r *run) reopenWhole(ctx context.Context, owner *pgx.Conn, name, heir strin
 		if err := shard.ResumeNumbers(ctx, tx, r.id, given, isKnown); err != nil {
 			return err
 		}
-		return shard.OpenWhole(ctx, tx, r.state().wholeTables())
+		return shard.OpenWhole(ctx, tx, r.id, shard.Lasting)
 	})
 }
 
@@ -444,11 +449,10 @@ func (r *run) givenBy(ctx context.Context, owner *pgx.Conn, name, heir string) (
 
 // closeOn has a shard refuse changes of the tables by anybody but replication, because another one owns them, and give no numbers. It returns where its sequences stood, if they ever gave any.
 func (r *run) closeOn(ctx context.Context, conn *pgx.Conn, owner string) (shard.Standings, error) {
-	tables := r.state().wholeTables()
-	if err := shard.CloseWhole(ctx, conn, tables, owner); err != nil {
+	if err := shard.CloseWhole(ctx, conn, r.id, owner, shard.Lasting); err != nil {
 		return nil, err
 	}
-	sequences, err := shard.SequencesOf(ctx, conn, tables)
+	sequences, err := shard.SequencesOf(ctx, conn, r.state().wholeTables())
 	if err != nil {
 		return nil, err
 	}
@@ -468,20 +472,54 @@ func (s *switching) closeHeir(ctx context.Context) {
 	}
 }
 
-// areAlike sees that nothing has come to the tables since they were made on the heir, as a definition may have that was under way when those began to be refused.
-func (s *switching) areAlike(ctx context.Context) error {
-	problems, err := s.move.whatStays(ctx, s.owner, s.now)
-	if err != nil {
+// guardBoth sees that both shards have the move's triggers, and that the heir refuses changes and gives no numbers: an attempt that was taken back may have left it open. It reads what step numbers needs.
+func (s *switching) guardBoth(ctx context.Context) (err error) {
+	if s.numbers, err = shard.SequencesOf(ctx, s.owner, s.tables); err != nil {
 		return err
 	}
-	differences, err := differencesOf(ctx, s.owner, s.heir, s.tables)
-	if err != nil {
+	if err = shard.RehearseNumbers(ctx, s.owner, s.numbers); err != nil {
 		return err
 	}
-	if problems = append(problems, differences...); len(problems) > 0 {
-		return stopUnlike(problems)
+	if err = shard.OpenWhole(ctx, s.owner, s.move.ID, shard.Lasting); err != nil {
+		return err
+	}
+	if _, err = s.r.closeOn(ctx, s.heir, s.from); err != nil {
+		return err
+	}
+	for _, conn := range []*pgx.Conn{s.owner, s.heir} {
+		if err = s.r.watchWhole(ctx, conn); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// alikeFor is how long it is believed that tables are alike on both shards.
+const alikeFor = 10 * time.Second
+
+// lookAtWhole sees that nothing has come to the tables since they were made on the heir, as a definition may have that was under way when those began to be refused. What comes to their schemas later is counted when they are closed.
+func (s *switching) lookAtWhole(ctx context.Context) (err error) {
+	if s.inSchemas, err = s.sizesOfSchemas(ctx); err != nil {
+		return err
+	}
+	if err := s.areAlike(ctx); err != nil {
+		return err
+	}
+	s.alikeAt = time.Now()
+	return nil
+}
+
+// areAlike stops the move if the tables cannot be moved as they are now, or are not alike on both shards.
+func (s *switching) areAlike(ctx context.Context) error {
+	definitions, problems, err := s.move.whatStays(ctx, s.owner, s.now)
+	if err != nil {
+		return err
+	}
+	differences, err := differencesOn(ctx, s.heir, definitions)
+	if err != nil {
+		return err
+	}
+	return stopUnlike(append(problems, differences...))
 }
 
 // heldWhole are the holds of the move, whoever has begun them.

@@ -194,18 +194,17 @@ func describe(ctx context.Context, on querier, table topology.TableName) (*Defin
 		return nil, err
 	}
 	d := &Definition{Table: table}
-	for _, part := range []struct {
-		query string
-		into  any
-	}{
-		{tableQuery, d}, {factsQuery, &d.facts}, {columnsQuery, &d.Columns}, {constraintsQuery, &d.Constraints}, {indexesQuery, &d.Indexes}, {schemaQuery, &d.Schema},
-		{policiesQuery, &d.Policies}, {triggersQuery, &d.Triggers}, {statisticsQuery, &d.Statistics}, {sequencesQuery, &d.Sequences}, {partitionsQuery, &d.Partitions},
-	} {
-		var content []byte
-		if err := on.QueryRow(ctx, part.query, oid).Scan(&content); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(content, part.into); err != nil {
+	parts := []any{d, &d.facts, &d.Columns, &d.Constraints, &d.Indexes, &d.Schema, &d.Policies, &d.Triggers, &d.Statistics, &d.Sequences, &d.Partitions}
+	contents := make([][]byte, len(parts))
+	into := make([]any, len(parts))
+	for i := range contents {
+		into[i] = &contents[i]
+	}
+	if err := on.QueryRow(ctx, definitionQuery, oid).Scan(into...); err != nil {
+		return nil, err
+	}
+	for i, part := range parts {
+		if err := json.Unmarshal(contents[i], part); err != nil {
 			return nil, err
 		}
 	}
@@ -215,6 +214,11 @@ func describe(ctx context.Context, on querier, table topology.TableName) (*Defin
 	}
 	return d, nil
 }
+
+// definitionQuery reads all parts at once, in the order in which [describe] takes them.
+var definitionQuery = "SELECT (" + strings.Join([]string{
+	tableQuery, factsQuery, columnsQuery, constraintsQuery, indexesQuery, schemaQuery, policiesQuery, triggersQuery, statisticsQuery, sequencesQuery, partitionsQuery,
+}, "), (") + ")"
 
 // grantsOf is SQL for the grants of an access list, sorted.
 func grantsOf(list string) string {
@@ -348,17 +352,13 @@ func (d *Definition) differsFrom(other *Definition) []string {
 	return parts
 }
 
-// DiffersBetween says in what a table is not the same on two shards.
-func DiffersBetween(ctx context.Context, one, other querier, table topology.TableName) ([]string, error) {
-	a, err := Describe(ctx, one, table)
+// DiffersOn says in what a table is not the same on another shard.
+func (d *Definition) DiffersOn(ctx context.Context, other querier) ([]string, error) {
+	there, err := Describe(ctx, other, d.Table)
 	if err != nil {
 		return nil, err
 	}
-	b, err := Describe(ctx, other, table)
-	if err != nil {
-		return nil, err
-	}
-	return a.differsFrom(b), nil
+	return d.differsFrom(there), nil
 }
 
 // roles returns the roles that must be there for the table to be made.

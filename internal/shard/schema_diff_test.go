@@ -206,7 +206,11 @@ func TestWhatIsLeftOfASchema(t *testing.T) {
 	if err != nil || len(tables) != 2 {
 		t.Fatal(tables, err)
 	}
-	if left, err := LeftInSchema(t.Context(), conn, "acme", tables); err != nil || len(left) > 0 {
+	definitions, _, err := CheckWhole(t.Context(), conn, must[*topology.Map](t)(topology.New(clusterID)), tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := LeftInSchema(t.Context(), conn, "acme", definitions); err != nil || len(left) > 0 {
 		t.Errorf("left: %q, %v", left, err)
 	}
 	for sql, what := range map[string]string{
@@ -218,7 +222,7 @@ func TestWhatIsLeftOfASchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		execute(t, conn, sql)
-		if left, err := LeftInSchema(t.Context(), conn, "acme", tables); err != nil || !slices.ContainsFunc(left, func(l string) bool { return strings.Contains(l, what) }) {
+		if left, err := LeftInSchema(t.Context(), conn, "acme", definitions); err != nil || !slices.ContainsFunc(left, func(l string) bool { return strings.Contains(l, what) }) {
 			t.Errorf("%s: left: %q, %v", sql, left, err)
 		}
 		if after, err := SizeOfSchema(t.Context(), conn, "acme"); err != nil || after <= before {

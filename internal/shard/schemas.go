@@ -33,18 +33,10 @@ const leftQuery = `
 	ORDER BY 1`
 
 // LeftInSchema says what would be left of a schema if these tables moved to another shard with all that they need: views, functions, types and so on, of which nothing else is carried over.
-func LeftInSchema(ctx context.Context, on querier, schema string, tables []topology.TableName) (problems []string, err error) {
+func LeftInSchema(ctx context.Context, on querier, schema string, tables Definitions) (problems []string, err error) {
 	names, classes, ids, extensions := []string{}, []string{}, []int64{}, []string{}
-	for _, table := range tables {
-		d, err := Describe(ctx, on, table)
-		var known *pgerr.Error
-		if errors.As(err, &known) { // it is not there, which others say
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, table.String())
+	for _, d := range tables {
+		names = append(names, d.Table.String())
 		for _, n := range d.needs.all {
 			classes, ids, extensions = append(classes, n.Class), append(ids, int64(n.ID)), append(extensions, n.Extension)
 		}

@@ -14,107 +14,92 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// A table that moves as a whole has a trigger on both shards, on its partitions too, whose function decides whether anybody but replication may change it. To change the function needs no lock.
+// A table that moves as a whole has a trigger on both shards, on its partitions too, whose function decides whether anybody but replication may change it. All tables of a move have one function, and to change that needs no lock: so it takes
+// no longer for many tables than for one.
 
 // wholeGuard is the name of that trigger.
 const wholeGuard = "cleave_moves"
 
-// WatchWhole puts the trigger on tables that do not have it. It fails with [pgerr.LockNotAvailable] if one is in use for longer than others should wait behind it.
-func WatchWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) error {
-	for _, table := range tables {
-		names, err := withPartitions(ctx, tx, table)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if stands, err := isWatched(ctx, tx, name); err != nil || stands {
-				if err != nil {
-					return err
-				}
-				continue
-			}
-			if err := lockPatiently(ctx, tx, name, "SHARE ROW EXCLUSIVE", once); err != nil {
-				return err
-			}
-			if _, err := tx.Exec(ctx, fmt.Sprintf("CREATE TRIGGER %s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION cleave.%s()",
-				wholeGuard, name, functionName(guardFunctionPrefix, table))); err != nil {
-				return fmt.Errorf("guard table %s: %w", name, err)
-			}
-		}
-	}
-	return nil
-}
+// wholeFunction is that of all tables of a move.
+func wholeFunction(move string) string { return guardFunctionPrefix + nameDigest("move "+move) }
 
-func isWatched(ctx context.Context, on querier, table topology.TableName) (stands bool, err error) {
-	err = on.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = $1::text::regclass AND tgname = $2)", table.String(), wholeGuard).Scan(&stands)
+// Unwatched are those of some tables and their partitions that are there and do not have the trigger of a move.
+func Unwatched(ctx context.Context, on querier, move string, tables []topology.TableName) ([]topology.TableName, error) {
+	names := make([]string, len(tables))
+	for i, table := range tables {
+		names[i] = table.String()
+	}
+	rows, err := on.Query(ctx, `SELECT n.nspname, c.relname FROM unnest($1::text[]) AS t LEFT JOIN LATERAL pg_partition_tree(to_regclass(t)) AS p ON true
+			JOIN pg_class c ON c.oid = coalesce(p.relid, to_regclass(t)) JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE NOT EXISTS (SELECT FROM pg_trigger g JOIN pg_proc f ON f.oid = g.tgfoid WHERE g.tgrelid = c.oid AND g.tgname = $2 AND g.tgenabled = 'O' AND f.proname = $3 AND f.pronamespace = 'cleave'::regnamespace)
+		ORDER BY 1, 2`, names, wholeGuard, wholeFunction(move))
 	if err != nil {
-		err = fmt.Errorf("look for the guard of table %s: %w", table, err)
+		return nil, fmt.Errorf("look which tables are guarded: %w", err)
 	}
-	return stands, err
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[topology.TableName])
 }
 
-// OpenWhole lets tables be changed on this shard, but for TRUNCATE, which is not carried over.
-func OpenWhole(ctx context.Context, on executor, tables []topology.TableName) error {
-	return setWhole(ctx, on, tables, func(table topology.TableName) string {
-		return fmt.Sprintf("BEGIN IF TG_OP = 'TRUNCATE' THEN RAISE EXCEPTION USING ERRCODE = %s, MESSAGE = %s, HINT = %s; END IF; RETURN NULL; END", sqltext.QuoteLiteral(pgerr.ObjectInUse),
-			sqltext.QuoteLiteral(fmt.Sprintf("table %s is moving between shards", table)), sqltext.QuoteLiteral("Use DELETE, which is carried over, or wait until the move has ended."))
-	})
-}
-
-// CloseWhole lets nobody but replication change tables on this shard, because another one has them.
-func CloseWhole(ctx context.Context, on executor, tables []topology.TableName, owner string) error {
-	return setWhole(ctx, on, tables, func(table topology.TableName) string {
-		return fmt.Sprintf("BEGIN RAISE EXCEPTION USING ERRCODE = %s, MESSAGE = %s, DETAIL = %s, HINT = %s; END", sqltext.QuoteLiteral(pgerr.NotOwned), sqltext.QuoteLiteral(fmt.Sprintf("table %s is on shard %q", table, owner)),
-			sqltext.QuoteLiteral("The table is being moved, or was. What is here is a copy that others carry over."), sqltext.QuoteLiteral("Connect to the router, which knows where it is."))
-	})
-}
-
-func setWhole(ctx context.Context, on executor, tables []topology.TableName, source func(topology.TableName) string) error {
-	for _, table := range tables {
-		draft := guardDraft{table: table}
-		draft.addFunction(functionName(guardFunctionPrefix, table), "SET search_path = pg_catalog, pg_temp", source(table))
-		for _, sql := range draft.functions {
-			if _, err := on.Exec(ctx, sql); err != nil {
-				return fmt.Errorf("set the guard of table %s: %w", table, err)
-			}
-		}
-	}
-	return nil
-}
-
-// UnwatchWhole takes the trigger off tables that move no more.
-func UnwatchWhole(ctx context.Context, tx pgx.Tx, tables []topology.TableName) error {
-	for _, table := range tables {
-		there, err := isThere(ctx, tx, table)
-		if err != nil {
-			return err
-		}
-		if there {
-			if err := unwatchThere(ctx, tx, table); err != nil {
-				return err
-			}
-		}
-		if err := dropUnused(ctx, tx, functionsFor(tableDigest(table))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func unwatchThere(ctx context.Context, tx pgx.Tx, table topology.TableName) error {
-	names, err := withPartitions(ctx, tx, table)
-	if err != nil {
+// WatchWhole puts the trigger of a move on a table or a partition. It fails with [pgerr.LockNotAvailable] if that is in use for longer than others should wait behind it.
+func WatchWhole(ctx context.Context, tx pgx.Tx, move string, table topology.TableName) error {
+	if err := lockPatiently(ctx, tx, table, "SHARE ROW EXCLUSIVE", once); err != nil {
 		return err
 	}
-	for _, name := range names {
-		if err := lockPatiently(ctx, tx, name, "ACCESS EXCLUSIVE", once); err != nil {
-			return err
-		}
-		if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", wholeGuard, name)); err != nil {
-			return fmt.Errorf("take the guard off table %s: %w", name, err)
-		}
+	watch := fmt.Sprintf("CREATE OR REPLACE TRIGGER %s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION cleave.%s()", wholeGuard, table, wholeFunction(move))
+	if _, err := tx.Exec(ctx, watch); err != nil {
+		return fmt.Errorf("guard table %s: %w", table, err)
 	}
 	return nil
+}
+
+// OpenWhole lets the tables of a move be changed on this shard, but for TRUNCATE, which is not carried over.
+func OpenWhole(ctx context.Context, on executor, move string, haste Haste) error {
+	return setWhole(ctx, on, move, haste, fmt.Sprintf("BEGIN IF TG_OP = 'TRUNCATE' THEN RAISE EXCEPTION USING ERRCODE = %s, MESSAGE = format('table %%I.%%I is moving between shards', TG_TABLE_SCHEMA, TG_TABLE_NAME), HINT = %s; END IF; RETURN NULL; END",
+		sqltext.QuoteLiteral(pgerr.ObjectInUse), sqltext.QuoteLiteral("Use DELETE, which is carried over, or wait until the move has ended.")))
+}
+
+// CloseWhole lets nobody but replication change the tables of a move on this shard, because another one has them.
+func CloseWhole(ctx context.Context, on executor, move, owner string, haste Haste) error {
+	return setWhole(ctx, on, move, haste, fmt.Sprintf("BEGIN RAISE EXCEPTION USING ERRCODE = %s, MESSAGE = format('table %%I.%%I is on shard \"%%s\"', TG_TABLE_SCHEMA, TG_TABLE_NAME, %s), DETAIL = %s, HINT = %s; END", sqltext.QuoteLiteral(pgerr.NotOwned), sqltext.QuoteLiteral(owner),
+		sqltext.QuoteLiteral("The table is being moved, or was. What is here is a copy that others carry over."), sqltext.QuoteLiteral("Connect to the router, which knows where it is.")))
+}
+
+func setWhole(ctx context.Context, on executor, move string, haste Haste, source string) error {
+	draft := guardDraft{}
+	draft.addFunction(wholeFunction(move), "SET search_path = pg_catalog, pg_temp", source)
+	statements := draft.functions
+	if haste {
+		statements = append([]string{"SET LOCAL synchronous_commit = off"}, statements...)
+	}
+	if _, err := on.Exec(ctx, strings.Join(statements, "; ")); err != nil { // one transaction
+		return fmt.Errorf("set the guard of the tables: %w", err)
+	}
+	return nil
+}
+
+// Watched are the tables and partitions that have the trigger of a move.
+func Watched(ctx context.Context, on querier, move string) ([]topology.TableName, error) {
+	rows, err := on.Query(ctx, `SELECT n.nspname, c.relname FROM pg_proc f JOIN pg_trigger g ON g.tgfoid = f.oid AND g.tgname = $1 JOIN pg_class c ON c.oid = g.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE f.proname = $2 AND f.pronamespace = 'cleave'::regnamespace ORDER BY 1, 2`, wholeGuard, wholeFunction(move))
+	if err != nil {
+		return nil, fmt.Errorf("look which tables are guarded: %w", err)
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[topology.TableName])
+}
+
+// UnwatchWhole takes the trigger off a table or a partition that moves no more.
+func UnwatchWhole(ctx context.Context, tx pgx.Tx, table topology.TableName) error {
+	if err := lockPatiently(ctx, tx, table, "ACCESS EXCLUSIVE", once); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, fmt.Sprintf("DROP TRIGGER IF EXISTS %s ON %s", wholeGuard, table)); err != nil {
+		return fmt.Errorf("take the guard off table %s: %w", table, err)
+	}
+	return nil
+}
+
+// ForgetWhole drops the function of a move's tables, when none of them has its trigger any more.
+func ForgetWhole(ctx context.Context, tx pgx.Tx, move string) error {
+	return dropUnused(ctx, tx, functionsFor(nameDigest("move "+move)))
 }
 
 // isThere says whether a server has a relation of this name.
@@ -144,8 +129,8 @@ const dependentsQuery = `
 	WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = $1::text::regclass AND c.oid <> d.refobjid
 	ORDER BY 1`
 
-// CheckWhole says what keeps tables from being moved together to another shard; nothing if nothing does.
-func CheckWhole(ctx context.Context, on querier, m *topology.Map, tables []topology.TableName) (problems []string, err error) {
+// CheckWhole says what keeps tables from being moved together to another shard, nothing if nothing does, and returns the definitions of those that are there.
+func CheckWhole(ctx context.Context, on querier, m *topology.Map, tables []topology.TableName) (definitions Definitions, problems []string, err error) {
 	moves := map[topology.TableName]bool{}
 	for _, table := range tables {
 		moves[table] = true
@@ -155,46 +140,49 @@ func CheckWhole(ctx context.Context, on querier, m *topology.Map, tables []topol
 		return moves[name] || t != nil && t.Kind() == topology.Reference
 	}
 	for _, table := range tables {
-		if there, err := isThere(ctx, on, table); err != nil || !there {
+		d, err := describe(ctx, on, table)
+		if errors.Is(err, pgx.ErrNoRows) {
 			problems = append(problems, fmt.Sprintf("table %s is not there", table))
-			if err != nil {
-				return nil, err
-			}
 			continue
 		}
-		d, err := Describe(ctx, on, table)
 		if err != nil {
-			return nil, err
+			return nil, nil, fmt.Errorf("read the definition of table %s: %w", table, err)
 		}
-		if d.IsPartitioned() {
-			problems = append(problems, fmt.Sprintf("table %s is partitioned, and cannot be moved as a whole yet", table))
-		} else if err := d.CheckCarried(isEverywhere, false); err != nil {
-			var known *pgerr.Error
-			if !errors.As(err, &known) {
-				return nil, err
-			}
-			problems = append(problems, strings.TrimSpace(fmt.Sprintf("table %s: %s %s", table, known.Detail, known.Hint)))
-		}
-		if d.facts.Partition {
-			problems = append(problems, fmt.Sprintf("table %s is a partition: it moves with the table that it is a part of", table))
-		}
-		if d.Identity == "n" {
-			problems = append(problems, fmt.Sprintf("table %s has the replica identity NOTHING, so nothing tells which rows change: ALTER TABLE %s REPLICA IDENTITY DEFAULT", table, table))
-		}
-		opaque, err := d.opaqueFunctions(ctx, on)
+		found, err := d.checkWhole(ctx, on, isEverywhere, moves)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		for _, name := range opaque {
-			problems = append(problems, fmt.Sprintf("a trigger, default, constraint or policy of table %s runs %s, which may use tables of other shards unseen: write it as SQL with BEGIN ATOMIC, or do without", table, name))
-		}
-		found, err := d.strangersTo(ctx, on, isEverywhere, moves)
-		if err != nil {
-			return nil, err
-		}
-		problems = append(problems, found...)
+		definitions, problems = append(definitions, d), append(problems, found...)
 	}
-	return problems, nil
+	return definitions, problems, nil
+}
+
+func (d *Definition) checkWhole(ctx context.Context, on querier, isEverywhere func(topology.TableName) bool, moves map[topology.TableName]bool) (problems []string, err error) {
+	problem := func(format string, arguments ...any) { problems = append(problems, fmt.Sprintf(format, arguments...)) }
+	if d.IsPartitioned() {
+		problem("table %s is partitioned, and cannot be moved as a whole yet", d.Table)
+	} else if err := d.CheckCarried(isEverywhere, false); err != nil {
+		var known *pgerr.Error
+		if !errors.As(err, &known) {
+			return nil, err
+		}
+		problem("%s", strings.TrimSpace(fmt.Sprintf("table %s: %s %s", d.Table, known.Detail, known.Hint)))
+	}
+	if d.facts.Partition {
+		problem("table %s is a partition: it moves with the table that it is a part of", d.Table)
+	}
+	if d.Identity == "n" {
+		problem("table %s has the replica identity NOTHING, so nothing tells which rows change: ALTER TABLE %s REPLICA IDENTITY DEFAULT", d.Table, d.Table)
+	}
+	opaque, err := d.opaqueFunctions(ctx, on)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range opaque {
+		problem("a trigger, default, constraint or policy of table %s runs %s, which may use tables of other shards unseen: write it as SQL with BEGIN ATOMIC, or do without", d.Table, name)
+	}
+	strangers, err := d.strangersTo(ctx, on, isEverywhere, moves)
+	return append(problems, strangers...), err
 }
 
 // opaqueFunctions are the functions behind a table of which nobody can tell what they read and write. Where the table is not on the home shard routers do not see them.
@@ -204,6 +192,9 @@ func (d *Definition) opaqueFunctions(ctx context.Context, on querier) ([]string,
 		if n.Class == "pg_proc" && n.Extension == "" {
 			ids = append(ids, n.ID)
 		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
 	}
 	rows, err := on.Query(ctx, `SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
 		WHERE p.oid = ANY ($1) AND l.lanname NOT IN ('internal', 'c') AND p.provolatile <> 'i' AND p.prosqlbody IS NULL ORDER BY 1`, ids)

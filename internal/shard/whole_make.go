@@ -14,8 +14,8 @@ import (
 // What a table that moves as a whole lacks when its rows are there is made piece by piece, each durably, so that nothing has to be copied again because one could not be made: [CompleteWhole], then, when the changes since have come over too,
 // [ForeignKey.Add] and [ForeignKey.Validate].
 
-// CompleteWhole makes what a table on another shard lacks, but for foreign keys. Whoever does it again goes on where it ended. The last of it is made together with the guard; after each piece somebody is told.
-func (d *Definition) CompleteWhole(ctx context.Context, conn *pgx.Conn, guard func(pgx.Tx) error, made func()) error {
+// CompleteWhole makes what a table of a move lacks on another shard, but for foreign keys. Whoever does it again goes on where it ended. The last of it is made together with the trigger of the move; after each piece somebody is told.
+func (d *Definition) CompleteWhole(ctx context.Context, conn *pgx.Conn, move string, made func()) error {
 	for _, p := range d.slowParts() {
 		var there bool
 		if err := conn.QueryRow(ctx, "SELECT EXISTS ("+p.named+")", d.Table.String(), p.name).Scan(&there); err != nil {
@@ -30,7 +30,7 @@ func (d *Definition) CompleteWhole(ctx context.Context, conn *pgx.Conn, guard fu
 		made()
 	}
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if stands, err := isWatched(ctx, tx, d.Table); err != nil || stands {
+		if lacking, err := Unwatched(ctx, tx, move, []topology.TableName{d.Table}); err != nil || len(lacking) == 0 {
 			return err
 		}
 		if err := lockPatiently(ctx, tx, d.Table, "ACCESS EXCLUSIVE", thorough); err != nil { // nobody uses it but the server itself, which gives way after a second
@@ -41,7 +41,7 @@ func (d *Definition) CompleteWhole(ctx context.Context, conn *pgx.Conn, guard fu
 				return fmt.Errorf("make table %s as it is: %w", d.Table, err)
 			}
 		}
-		return guard(tx)
+		return WatchWhole(ctx, tx, move, d.Table)
 	})
 }
 
@@ -135,10 +135,5 @@ func DropWhole(ctx context.Context, tx pgx.Tx, move string, tables []topology.Ta
 			return fmt.Errorf("drop %s: %w", list(there), err)
 		}
 	}
-	for _, table := range tables {
-		if err := dropUnused(ctx, tx, functionsFor(tableDigest(table))); err != nil {
-			return err
-		}
-	}
-	return nil
+	return ForgetWhole(ctx, tx, move)
 }

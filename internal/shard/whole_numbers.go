@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -126,12 +126,12 @@ const stopQuery = `
 	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS s (name, step, reached, ends), LATERAL (SELECT coalesce(pg_sequence_last_value(s.name::regclass), s.reached) AS at) AS l`
 
 // stop ends them.
-func (s Standings) stop(ctx context.Context, on querier) (stopped bool, err error) {
+func (s Standings) stop(ctx context.Context, on *pgx.Conn, haste Haste) (stopped bool, err error) {
 	names, steps, reached, ends := make([]string, len(s)), make([]int64, len(s)), make([]int64, len(s)), make([]int64, len(s))
 	for i, one := range s {
 		names[i], steps[i], reached[i], ends[i] = one.Name, one.Step, one.after(maxDrawn), one.Limit
 	}
-	if err := on.QueryRow(ctx, stopQuery, names, steps, reached, ends).Scan(&stopped); err != nil {
+	if err := haste.do(ctx, on, &stopped, stopQuery, names, steps, reached, ends); err != nil {
 		return false, fmt.Errorf("keep sequences from giving numbers: %w", err)
 	}
 	return stopped, nil
@@ -143,6 +143,11 @@ func (given Standings) find(sequence string) int {
 
 // StopNumbers has sequences give no numbers any more, and returns where those stood that gave some: that is noted first, and done again it knows what it was.
 func StopNumbers(ctx context.Context, on *pgx.Conn, move string, sequences []string) (Standings, error) {
+	return stopNumbers(ctx, on, move, sequences, Lasting)
+}
+
+// stopNumbers may end sequences without waiting for the disk, but not before the note is there that they go on by: whoever is told to give numbers then is asked what he has given.
+func stopNumbers(ctx context.Context, on *pgx.Conn, move string, sequences []string, haste Haste) (Standings, error) {
 	if len(sequences) == 0 {
 		return nil, nil
 	}
@@ -155,7 +160,7 @@ func StopNumbers(ctx context.Context, on *pgx.Conn, move string, sequences []str
 		if err := noteNumbers(ctx, on, move, stood); err != nil {
 			return nil, err
 		}
-		if stopped, err := giving.stop(ctx, on); err != nil || stopped {
+		if stopped, err := giving.stop(ctx, on, haste); err != nil || stopped {
 			return stood, err
 		}
 	}
@@ -205,15 +210,28 @@ func notedNumbers(ctx context.Context, on querier, move string) (stood Standings
 	return stood, nil
 }
 
+// standingQuery tells nothing of where a sequence stands that has never given a number.
+const standingQuery = `
+	SELECT name, coalesce(l.at, 0), s.seqincrement, e.at, s.seqcache, coalesce(l.at = e.at, false), l.at IS NULL
+	FROM unnest($1::text[]) AS name JOIN pg_sequence s ON s.seqrelid = name::regclass, LATERAL (SELECT pg_sequence_last_value(s.seqrelid::regclass) AS at) AS l, LATERAL (SELECT CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END AS at) AS e`
+
 func readStanding(ctx context.Context, on *pgx.Conn, sequences []string) (stood Standings, err error) {
-	reads := make([]string, len(sequences))
-	for i, name := range sequences {
-		reads[i] = fmt.Sprintf("SELECT %s, v.last_value, s.seqincrement, l.at, s.seqcache, v.is_called AND v.last_value = l.at FROM %s AS v, pg_sequence s, LATERAL (SELECT CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END AS at) l WHERE s.seqrelid = %[1]s::regclass",
-			sqltext.QuoteLiteral(name), name)
+	rows, err := on.Query(ctx, standingQuery, sequences)
+	if err != nil {
+		return nil, fmt.Errorf("read sequences: %w", err)
 	}
-	rows, err := on.Query(ctx, strings.Join(reads, " UNION ALL "))
+	var fresh []int
+	var s standing
+	var isFresh bool
+	_, err = pgx.ForEachRow(rows, []any{&s.Name, &s.Last, &s.Step, &s.Limit, &s.Cache, &s.Ended, &isFresh}, func() error {
+		if isFresh {
+			fresh = append(fresh, len(stood))
+		}
+		stood = append(stood, s)
+		return nil
+	})
 	if err == nil {
-		stood, err = pgx.CollectRows(rows, pgx.RowToStructByPos[standing])
+		err = stood.readEach(ctx, on, fresh)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read sequences: %w", err)
@@ -221,9 +239,33 @@ func readStanding(ctx context.Context, on *pgx.Conn, sequences []string) (stood 
 	return stood, nil
 }
 
-// CarryNumbers lets sequences on one shard go on behind where those of the other stand, which give no numbers any more. Others wait for it.
+// RehearseNumbers reads sequences once: when they are carried, what that reads of the catalogue for the first time takes several times as long.
+func RehearseNumbers(ctx context.Context, on *pgx.Conn, sequences []string) error {
+	_, err := readStanding(ctx, on, sequences)
+	return err
+}
+
+// readEach reads some of the sequences as the tables that they are, which takes far longer.
+func (s Standings) readEach(ctx context.Context, on *pgx.Conn, some []int) error {
+	if len(some) == 0 {
+		return nil
+	}
+	reads := make([]string, len(some))
+	for i, at := range some {
+		reads[i] = "SELECT last_value FROM " + s[at].Name
+	}
+	results, err := on.PgConn().Exec(ctx, strings.Join(reads, "; ")).ReadAll()
+	for i, at := range some {
+		if err == nil {
+			s[at].Last, err = strconv.ParseInt(string(results[i].Rows[0][0]), 10, 64)
+		}
+	}
+	return err
+}
+
+// CarryNumbers lets sequences on one shard go on behind where those of the other stand, which give no numbers any more. Others wait for it; that it is so on both is durable when something is that they do later.
 func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequences []string) error {
-	stood, err := StopNumbers(ctx, from, move, sequences)
+	stood, err := stopNumbers(ctx, from, move, sequences, AtOnce)
 	if err != nil || len(stood) == 0 {
 		return err
 	}
@@ -231,14 +273,12 @@ func CarryNumbers(ctx context.Context, from, to *pgx.Conn, move string, sequence
 	if err != nil {
 		return err
 	}
-	if err := forgetNote(ctx, to, move, numbersNote); err != nil { // before it is not true any more
-		return fmt.Errorf("carry numbers of sequences: %w", err)
-	}
 	names, goes := make([]string, len(stood)), make([]int64, len(stood))
 	for i, s := range stood {
 		names[i], goes[i] = s.Name, given.behind(s)
 	}
-	if _, err := to.Exec(ctx, standSQL, names, goes); err != nil {
+	const carry = "WITH untrue AS (DELETE FROM cleave.move_notes WHERE move = $3 AND note = $4) " + standSQL
+	if err := AtOnce.do(ctx, to, nil, carry, names, goes, move, numbersNote); err != nil {
 		return fmt.Errorf("carry numbers of sequences: %w", err)
 	}
 	return nil
@@ -256,15 +296,16 @@ func ResumeNumbers(ctx context.Context, tx pgx.Tx, move string, given Standings,
 	if err != nil || len(stood) == 0 {
 		return err
 	}
-	names, ends, goes := make([]string, len(stood)), make([]int64, len(stood)), make([]int64, len(stood))
+	names, ends, goes, steps := make([]string, len(stood)), make([]int64, len(stood)), make([]int64, len(stood)), make([]int64, len(stood))
 	for i, s := range stood {
-		names[i], ends[i], goes[i] = s.Name, s.Limit, given.behind(s)
+		names[i], ends[i], goes[i], steps[i] = s.Name, s.Limit, given.behind(s), s.Step
 		if !isKnown {
 			goes[i] = s.farBehind()
 		}
 	}
-	const resume = "SELECT setval(name::regclass, at) FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS s (name, at, ends) WHERE pg_sequence_last_value(name::regclass) = ends" // if it was stopped
-	if _, err := tx.Exec(ctx, resume, names, goes, ends); err != nil {
+	const resume = `SELECT setval(s.name::regclass, s.at) FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS s (name, at, ends, step), LATERAL (SELECT pg_sequence_last_value(s.name::regclass) AS now) AS l
+		WHERE l.now IS NULL OR l.now = s.ends OR CASE WHEN s.step > 0 THEN l.now < s.at ELSE l.now > s.at END` // a server that has crashed may have lost that it was stopped
+	if _, err := tx.Exec(ctx, resume, names, goes, ends, steps); err != nil {
 		return fmt.Errorf("let sequences give numbers again: %w", err)
 	}
 	return forgetNote(ctx, tx, move, numbersNote)

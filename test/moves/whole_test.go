@@ -657,3 +657,29 @@ func TestATableIsTiedInTheEnd(t *testing.T) {
 	}
 	s.clean(t)
 }
+
+// TestALargeSchemaMoves within the time for which statements may be held by default, however many tables it has.
+func TestALargeSchemaMoves(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	conn := s.dial(t, s.Routers[0])
+	if _, err := s.Routers[0].API().CreateKeyspace(t.Context(), api.CreateKeyspace{Name: tenants, Strategy: topology.BySchema}); err != nil {
+		t.Fatal(err)
+	}
+	const tables = 150
+	execute(t, conn, "CREATE TABLE sorts (sort text PRIMARY KEY)")
+	execute(t, conn, "SELECT cleave.reference_table('sorts')")
+	execute(t, conn, "CREATE SCHEMA large")
+	for i := range tables {
+		execute(t, conn, fmt.Sprintf("CREATE TABLE large.table_with_a_long_name_%[1]d (id bigserial PRIMARY KEY, other int GENERATED ALWAYS AS IDENTITY UNIQUE, sort text REFERENCES sorts, note text); INSERT INTO large.table_with_a_long_name_%[1]d (note) VALUES ('one'), ('two')", i))
+	}
+	m := s.await(t, s.start(t, api.StartMove{To: "s2", Keyspace: tenants, Keys: [][]string{{"large"}}}), "done")
+	t.Logf("%+v", m.Switches)
+	for _, i := range []int{0, tables - 1} {
+		var id, other int64
+		if err := conn.QueryRow(t.Context(), fmt.Sprintf("INSERT INTO large.table_with_a_long_name_%d (note) VALUES ('three') RETURNING id, other", i)).Scan(&id, &other); err != nil || id < 3 || id != other {
+			t.Errorf("table %d gives numbers %d and %d: %v", i, id, other, err)
+		}
+	}
+	s.clean(t)
+}

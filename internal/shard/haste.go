@@ -1,0 +1,29 @@
+package shard
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Haste says whether what is done waits for the disk.
+type Haste bool
+
+const (
+	// Lasting: it is durable when it is done.
+	Lasting Haste = false
+	// AtOnce: whatever the same connection does next, and waits for the disk, makes it durable.
+	AtOnce Haste = true
+)
+
+// do runs a statement in a transaction of its own, and reads the first row of its answer if somebody wants to know it.
+func (h Haste) do(ctx context.Context, on *pgx.Conn, into any, sql string, arguments ...any) error {
+	batch := &pgx.Batch{} // it is one transaction
+	if h {
+		batch.Queue("SELECT set_config('synchronous_commit', 'off', true)")
+	}
+	if query := batch.Queue(sql, arguments...); into != nil {
+		query.QueryRow(func(row pgx.Row) error { return row.Scan(into) })
+	}
+	return on.SendBatch(ctx, batch).Close()
+}
