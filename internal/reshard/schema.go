@@ -223,6 +223,9 @@ func (r *run) emptySchemas(ctx context.Context) error {
 			if err := r.nothingStays(ctx, source); err != nil {
 				return err
 			}
+			if err := move.hasPlace(ctx, target, nil); err != nil {
+				return err
+			}
 			for _, schema := range move.Schemas {
 				if err := pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error { return shard.CarrySchema(ctx, source, tx, schema) }); err != nil {
 					return err

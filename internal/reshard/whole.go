@@ -93,15 +93,20 @@ func (r *run) checkWhole(ctx context.Context, now *topology.Map) error {
 		return err
 	}
 	return r.on(ctx, move.Target, func(ctx context.Context, target *pgx.Conn) error {
-		problems, err := definitions.CheckPlace(ctx, target)
-		if err != nil {
+		if err := move.hasPlace(ctx, target, definitions); err != nil {
 			return err
-		}
-		if len(problems) > 0 {
-			return stop("shard %q: %s; and resume the move", move.Target, strings.Join(problems, "; "))
 		}
 		return checkServer(ctx, target, move.Target, nil, false)
 	})
+}
+
+// hasPlace stops the move if something on the target keeps the tables from being made there.
+func (m *Move) hasPlace(ctx context.Context, target *pgx.Conn, definitions shard.Definitions) error {
+	problems, err := definitions.CheckPlace(ctx, target, m.Schemas)
+	if err == nil && len(problems) > 0 {
+		err = stop("shard %q: %s; and resume the move", m.Target, strings.Join(problems, "; "))
+	}
+	return err
 }
 
 // prepareWhole guards the tables, long before anybody waits for that, and publishes their changes.
@@ -179,6 +184,9 @@ func (r *run) makeWhole(ctx context.Context, now *topology.Map, side string) err
 		}
 		return pgx.BeginFunc(ctx, target, func(tx pgx.Tx) error {
 			if err := shard.DropWhole(ctx, tx, move.ID, move.wholeTables()); err != nil {
+				return err
+			}
+			if err := definitions.Clear(ctx, tx, move.Schemas); err != nil {
 				return err
 			}
 			if err := definitions.Create(ctx, tx, side); err != nil {
@@ -565,7 +573,7 @@ func (r *run) cleanWhole(ctx context.Context, now *topology.Map, is mark, alike 
 			return err
 		}
 	}
-	if err := r.dropWhole(ctx, c.from); err != nil {
+	if err := r.dropWhole(ctx, now, c.from); err != nil {
 		return err
 	}
 	r.count(ctx, now)
@@ -582,20 +590,33 @@ func (r *run) cancelWhole(ctx context.Context, now *topology.Map, is mark, alike
 		if !alike || is.owner == move.Target {
 			return fmt.Errorf("%w: the tables on shard %q may be the original", errOtherMap, move.Target)
 		}
-		if err := r.dropWhole(ctx, move.Target); err != nil {
+		if err := r.dropWhole(ctx, now, move.Target); err != nil {
 			return err
 		}
 	}
 	return r.forget(ctx, now)
 }
 
-// dropWhole drops the tables on a shard.
-func (r *run) dropWhole(ctx context.Context, side string) error {
+// dropWhole drops the tables on a shard, with the types and functions that they needed of their schemas, but not on the home shard: by that one routers know what such names mean. The schemas themselves are on all shards.
+func (r *run) dropWhole(ctx context.Context, now *topology.Map, side string) error {
 	r.say(ctx, "the tables are dropped on shard "+side, nil)
+	move := r.state()
 	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := r.untie(ctx, conn); err != nil {
 			return err
 		}
-		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.DropWhole(ctx, tx, r.id, r.state().wholeTables()) })
+		var definitions shard.Definitions
+		if len(move.Schemas) > 0 && side != now.Home().Name() {
+			var err error
+			if definitions, err = shard.DescribeThere(ctx, conn, move.wholeTables()); err != nil {
+				return err
+			}
+		}
+		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error {
+			if err := shard.DropWhole(ctx, tx, r.id, move.wholeTables()); err != nil {
+				return err
+			}
+			return definitions.Clear(ctx, tx, move.Schemas)
+		})
 	})
 }

@@ -186,6 +186,21 @@ func Describe(ctx context.Context, on querier, table topology.TableName) (*Defin
 	return d, nil
 }
 
+// DescribeThere reads the definitions of tables, as far as a shard has them.
+func DescribeThere(ctx context.Context, on querier, tables []topology.TableName) (definitions Definitions, err error) {
+	for _, table := range tables {
+		d, err := describe(ctx, on, table)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the definition of table %s: %w", table, err)
+		}
+		definitions = append(definitions, d)
+	}
+	return definitions, nil
+}
+
 func describe(ctx context.Context, on querier, table topology.TableName) (*Definition, error) {
 	var oid uint32
 	err := on.QueryRow(ctx, "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2",

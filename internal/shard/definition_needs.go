@@ -51,7 +51,7 @@ const dependenciesQuery = `
 	sources (class, id, of_class, of_id) AS (
 		SELECT class, id, class, id FROM asking
 		UNION ALL SELECT 'pg_constraint'::regclass, c.oid, a.class, a.id FROM asking a JOIN pg_constraint c ON c.contypid = a.id AND a.class = 'pg_type'::regclass)
-	SELECT coalesce(json_agg(json_build_object('class', n.class::regclass::text, 'id', n.id::bigint, 'kind', o.type, 'identity', o.identity, 'schema', coalesce(s.nspname, o.schema, ''),
+	SELECT coalesce(json_agg(json_build_object('class', n.class::regclass::text, 'id', n.id::bigint, 'kind', o.type, 'identity', o.identity, 'schema', coalesce(s.nspname, (parse_ident(o.schema))[1], ''),
 		'words', pg_describe_object(n.class, n.id, 0), 'relation', coalesce(r.relkind::text, ''), 'name', coalesce(r.relname, ''),
 		'extension', coalesce((SELECT e.extname FROM pg_depend m JOIN pg_extension e ON e.oid = m.refobjid WHERE m.classid = n.class AND m.objid = n.id AND m.deptype = 'e'),
 			(SELECT extname FROM pg_extension WHERE n.class = 'pg_extension'::regclass AND oid = n.id), ''),
@@ -243,7 +243,7 @@ func (n need) ensureObject(ctx context.Context, tx pgx.Tx, shard string) error {
 			return err
 		}
 	}
-	if !found || there.text != n.model.text {
+	if !found || there.model.text != n.model.text {
 		return pgerr.New(pgerr.FeatureNotSupported, "shard %q has another %s", shard, n.Words).
 			WithDetail("A table that is to be there is made of it, so it has to be the same as on the home shard, with its owner and privileges.").
 			WithHint("Drop it there, so that it is made anew, or make it the same.")
@@ -252,19 +252,19 @@ func (n need) ensureObject(ctx context.Context, tx pgx.Tx, shard string) error {
 }
 
 // modelThere looks for the same on another shard.
-func (n need) modelThere(ctx context.Context, on querier) (m model, found bool, err error) {
+func (n need) modelThere(ctx context.Context, on querier) (there need, found bool, err error) {
 	function := "to_regtype"
 	if n.Class == "pg_proc" {
 		function = "to_regprocedure"
 	}
 	var id *uint32
 	if err := on.QueryRow(ctx, "SELECT "+function+"($1)::oid", n.Identity).Scan(&id); err != nil || id == nil {
-		return model{}, false, err
+		return need{}, false, err
 	}
-	there := n
+	there = n
 	there.ID = *id
-	m, err = modelOf(ctx, on, there)
-	return m, err == nil, err
+	there.model, err = modelOf(ctx, on, there)
+	return there, err == nil, err
 }
 
 // model is all of an object that has to be the same on every shard, and how it is made.

@@ -34,22 +34,31 @@ const leftQuery = `
 
 // LeftInSchema says what would be left of a schema if these tables moved to another shard with all that they need: views, functions, types and so on, of which nothing else is carried over.
 func LeftInSchema(ctx context.Context, on querier, schema string, tables Definitions) (problems []string, err error) {
+	var needed []need
+	for _, d := range tables {
+		needed = append(needed, d.needs.all...)
+	}
+	left, err := inSchema(ctx, on, schema, tables, needed)
+	for _, what := range left {
+		problems = append(problems, fmt.Sprintf("%s is in schema %s too, and would stay behind: drop it, and make it anew where the schema will be", what, sqltext.QuoteIdentifier(schema)))
+	}
+	return problems, err
+}
+
+// inSchema lists what is in a schema besides some tables and what is needed.
+func inSchema(ctx context.Context, on querier, schema string, tables Definitions, needed []need) ([]string, error) {
 	names, classes, ids, extensions := []string{}, []string{}, []int64{}, []string{}
 	for _, d := range tables {
 		names = append(names, d.Table.String())
-		for _, n := range d.needs.all {
-			classes, ids, extensions = append(classes, n.Class), append(ids, int64(n.ID)), append(extensions, n.Extension)
-		}
+	}
+	for _, n := range needed {
+		classes, ids, extensions = append(classes, n.Class), append(ids, int64(n.ID)), append(extensions, n.Extension)
 	}
 	rows, err := on.Query(ctx, leftQuery, schema, names, classes, ids, extensions)
 	if err != nil {
 		return nil, fmt.Errorf("see what is in schema %q: %w", schema, err)
 	}
-	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, what := range left {
-		problems = append(problems, fmt.Sprintf("%s is in schema %s too, and would stay behind: drop it, and make it anew where the schema will be", what, sqltext.QuoteIdentifier(schema)))
-	}
-	return problems, err
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // SizeOfSchema is how many things are in a schema. It fails with [pgerr.LockNotAvailable] while somebody makes a table there: whoever does has the schema locked until he commits. Who makes a type or a function has not.

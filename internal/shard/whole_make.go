@@ -120,6 +120,9 @@ func DropWhole(ctx context.Context, tx pgx.Tx, move string, tables []topology.Ta
 	if _, err := tx.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND starts_with(mark, $2)", move, arrivedMark); err != nil {
 		return fmt.Errorf("forget what has arrived: %w", err)
 	}
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'"); err != nil {
+		return err
+	}
 	var there []string
 	for _, table := range tables {
 		is, err := isThere(ctx, tx, table)
@@ -131,7 +134,7 @@ func DropWhole(ctx context.Context, tx pgx.Tx, move string, tables []topology.Ta
 		}
 	}
 	if len(there) > 0 {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '1s'; DROP TABLE "+list(there)); err != nil {
+		if _, err := tx.Exec(ctx, "DROP TABLE "+list(there)); err != nil {
 			return fmt.Errorf("drop %s: %w", list(there), err)
 		}
 	}

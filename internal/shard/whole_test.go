@@ -61,7 +61,7 @@ func TestWhatIsInTheWayOfWholeTables(t *testing.T) {
 	d := must[*Definition](t)(Describe(t.Context(), c.conns[0], topology.TableName{Schema: "app", Name: "ledger"}))
 	look := func() []string {
 		t.Helper()
-		return must[[]string](t)(Definitions{d}.CheckPlace(t.Context(), c.conns[1]))
+		return must[[]string](t)(Definitions{d}.CheckPlace(t.Context(), c.conns[1], nil))
 	}
 	if problems := look(); len(problems) != 1 || !strings.Contains(problems[0], "role keeper") {
 		t.Errorf("a role that is missing: %q", problems)
@@ -84,6 +84,80 @@ func TestWhatIsInTheWayOfWholeTables(t *testing.T) {
 	}
 	if problems := look(); len(problems) > 0 {
 		t.Errorf("nothing is in the way any more: %q", problems)
+	}
+}
+
+// TestWhatBelongsToASchemaThatMoves goes with its tables, but for what others use; what another shard has of it otherwise is found before anything is made there.
+func TestWhatBelongsToASchemaThatMoves(t *testing.T) {
+	c := newCluster(t, 2)
+	source, target := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s2", c.servers[1]))
+	const schema = `"Acme"`
+	things := []string{
+		"CREATE SCHEMA user", "CREATE TYPE user.mood AS ENUM ('good')", "CREATE TYPE user.pair AS (one user.mood, n int)", "CREATE DOMAIN user.positive AS int CHECK (VALUE > 0)", "CREATE FUNCTION user.next(int) RETURNS int LANGUAGE sql IMMUTABLE RETURN $1 + 1",
+		"CREATE EXTENSION citext SCHEMA public",
+	}
+	for i, sql := range things {
+		things[i] = strings.ReplaceAll(sql, "user", schema)
+		execute(t, source, things[i])
+	}
+	for _, sql := range []string{
+		"CREATE TABLE user.a (id int PRIMARY KEY, mood user.mood, pairs user.pair[], n user.positive DEFAULT user.next(1), name public.citext)", "CREATE TABLE user.b (id int PRIMARY KEY, mood user.mood)", "CREATE TABLE public.other (mood user.mood)",
+	} {
+		execute(t, source, strings.ReplaceAll(sql, "user", schema))
+	}
+	describe := func(conn *pgx.Conn) Definitions {
+		t.Helper()
+		return must[Definitions](t)(DescribeThere(t.Context(), conn, []topology.TableName{{Schema: "Acme", Name: "a"}, {Schema: "Acme", Name: "b"}, {Schema: "Acme", Name: "gone"}}))
+	}
+	schemas, definitions := []string{"Acme"}, describe(c.conns[0])
+	look := func() []string {
+		t.Helper()
+		return must[[]string](t)(definitions.CheckPlace(t.Context(), c.conns[1], schemas))
+	}
+	if problems := look(); len(problems) > 0 {
+		t.Errorf("nothing is in the way: %q", problems)
+	}
+	for _, sql := range things {
+		execute(t, target, sql)
+	}
+	for _, one := range [][3]string{ // what has the same name is made anew, unless somebody uses it
+		{"ALTER TYPE user.mood ADD VALUE 'bad'", "", ""}, {"CREATE OR REPLACE FUNCTION user.next(int) RETURNS int LANGUAGE sql IMMUTABLE RETURN $1 + 2", "", ""},
+		{"CREATE TABLE public.uses (mood user.mood)", "DROP TABLE public.uses", "another type"}, {"CREATE VIEW public.uses AS SELECT user.next(1)", "DROP VIEW public.uses", "another function"},
+		{"CREATE VIEW user.v AS SELECT 1 AS one", "DROP VIEW user.v", "has view"}, {"CREATE TABLE user.a (id int)", "DROP TABLE user.a", "has table"}, {"CREATE TABLE user.c (id int)", "DROP TABLE user.c", "has table"}, {"CREATE TYPE user.more AS ENUM ()", "DROP TYPE user.more", "has type"},
+		{"DROP EXTENSION citext; CREATE EXTENSION citext SCHEMA public VERSION '1.4'", "DROP EXTENSION citext", "has version"},
+	} {
+		execute(t, target, strings.ReplaceAll(one[0], "user", schema))
+		if problems := look(); one[2] == "" && len(problems) > 0 || one[2] != "" && (len(problems) != 1 || !strings.Contains(problems[0], one[2])) {
+			t.Errorf("%s: %q", one[0], problems)
+		}
+		execute(t, target, strings.ReplaceAll(one[1], "user", schema))
+	}
+	if problems := look(); len(problems) > 0 {
+		t.Errorf("nothing is in the way any more: %q", problems)
+	}
+	for i, conn := range c.conns {
+		tables := []topology.TableName{{Schema: "Acme", Name: "a"}, {Schema: "Acme", Name: "b"}}
+		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+			if i == 1 {
+				if err := definitions.Clear(t.Context(), tx, schemas); err != nil {
+					return err
+				}
+				if err := definitions.Create(t.Context(), tx, "s2"); err != nil {
+					return err
+				}
+			}
+			if err := DropWhole(t.Context(), tx, "none", tables); err != nil {
+				return err
+			}
+			return definitions.Clear(t.Context(), tx, schemas)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := must[[]string](t)(inSchema(t.Context(), conn, "Acme", nil, nil))
+		if i == 0 && (len(left) != 1 || !strings.Contains(left[0], "mood")) || i == 1 && len(left) > 0 {
+			t.Errorf("shard %d has %q", i+1, left)
+		}
 	}
 }
 

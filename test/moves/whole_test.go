@@ -683,3 +683,73 @@ func TestALargeSchemaMoves(t *testing.T) {
 	}
 	s.clean(t)
 }
+
+// TestASchemaComesBack to the shard that it has left, or was about to come to, with types and functions that were changed meanwhile: those that are still there are made anew, but for what somebody else uses, which is said before anything is touched. Where it has left nothing is left, but on the home shard, by which
+// routers know types.
+func TestASchemaComesBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	conn := s.dial(t, s.Routers[0])
+	if _, err := s.Routers[0].API().CreateKeyspace(t.Context(), api.CreateKeyspace{Name: tenants, Strategy: topology.BySchema}); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		"CREATE SCHEMA acme", "CREATE TYPE acme.mood AS ENUM ('good')", "CREATE FUNCTION acme.little() RETURNS int LANGUAGE sql IMMUTABLE RETURN 1",
+		"CREATE TABLE acme.people (id bigserial PRIMARY KEY, mood acme.mood, n int DEFAULT acme.little())", "SET search_path = acme", "INSERT INTO people (mood) VALUES ('good')",
+	} {
+		execute(t, conn, sql)
+	}
+	has := func(want ...bool) {
+		t.Helper()
+		err := s.EachShard(t.Context(), func(i int, conn *pgx.Conn) error {
+			var things int
+			err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass AND refobjid = 'acme'::regnamespace").Scan(&things)
+			if (things > 0) != want[i] {
+				t.Errorf("shard %d has %d things in the schema, where %v is wanted", i+1, things, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	request := func(to string) api.StartMove {
+		return api.StartMove{To: to, Keyspace: tenants, Keys: [][]string{{"acme"}}}
+	}
+	people := func(want string) {
+		t.Helper()
+		var all string
+		if err := conn.QueryRow(t.Context(), "SELECT string_agg(mood || ' ' || n, ', ' ORDER BY id) FROM people WHERE mood IN ('good'::mood, 'good'::acme.mood) OR mood > 'good'").Scan(&all); err != nil || all != want {
+			t.Errorf("%s, %v; not %s", all, err, want)
+		}
+	}
+	has(true, true, true) // before it is placed, what is no table is made on all shards
+	s.await(t, s.start(t, request("s2")), "done")
+	has(true, true, true)
+	people("good 1")
+	manual := request("s3")
+	manual.Manual = true
+	id := s.start(t, manual)
+	s.await(t, id, "ready")
+	s.wish(t, id, "cancel")
+	s.await(t, id, "cancelled")
+	has(true, true, false)
+	other := s.onShard(t, 2)
+	execute(t, other, "ALTER TYPE acme.mood ADD VALUE 'bad'")
+	execute(t, other, "CREATE OR REPLACE FUNCTION acme.little() RETURNS int LANGUAGE sql IMMUTABLE RETURN 2")
+	execute(t, conn, "INSERT INTO people (mood) VALUES ('bad')")
+	s.await(t, s.start(t, request("s1")), "done")
+	has(true, false, false)
+	people("good 1, bad 2")
+	execute(t, other, "CREATE TYPE acme.mood AS ENUM ('other')")
+	execute(t, other, "CREATE TABLE uses (mood acme.mood)")
+	id = s.start(t, request("s2"))
+	s.says(t, id, "another type acme.mood", func(m api.Move) string { return m.Stopped })
+	s.wish(t, id, "cancel")
+	s.await(t, id, "cancelled")
+	s.clean(t)
+	execute(t, other, "DROP TABLE uses")
+	s.await(t, s.start(t, request("s2")), "done")
+	people("good 1, bad 2")
+	s.clean(t)
+}
