@@ -229,6 +229,11 @@ func Of(job store.Job) (*Move, error) {
 	if err := json.Unmarshal(job.Body, m); err != nil {
 		return nil, fmt.Errorf("read move %s: %w", job.ID, err)
 	}
+	for _, texts := range [][]string{m.Whole, m.Published} {
+		for i, text := range texts {
+			texts[i] = topology.NormalTableName(text)
+		}
+	}
 	m.revision = job.Revision
 	return m, nil
 }

@@ -268,6 +268,9 @@ func knownMove(id, description string) (KnownMove, error) {
 	if err := json.Unmarshal([]byte(description), &is); err != nil {
 		return KnownMove{}, fmt.Errorf("read what move %s is: %w", id, err)
 	}
+	for i, table := range is.Whole {
+		is.Whole[i] = topology.NormalTableName(table)
+	}
 	return KnownMove{ID: id, Keyspace: is.Keyspace, Target: is.Target, Whole: is.Whole, Schemas: is.Schemas, Description: []byte(description)}, nil
 }
 

@@ -157,11 +157,20 @@ func readTables(ctx context.Context, tx pgx.Tx, r *Recorded) error {
 	if err != nil {
 		return err
 	}
-	if r.Tables, err = pgx.CollectRows(rows, jsonColumn[topology.TableSpec]); err != nil {
+	if r.Tables, err = recordedTables(rows); err != nil {
 		return fmt.Errorf("read tables: %w", err)
 	}
-	sortTables(r.Tables)
 	return nil
+}
+
+// recordedTables are the definitions of tables, sorted by their names.
+func recordedTables(rows pgx.Rows) ([]topology.TableSpec, error) {
+	tables, err := pgx.CollectRows(rows, jsonColumn[topology.TableSpec])
+	for i := range tables {
+		tables[i].Name = topology.NormalTableName(tables[i].Name)
+	}
+	sortTables(tables)
+	return tables, err
 }
 
 // jsonColumn reads a row of one JSON column.

@@ -372,11 +372,10 @@ func (r *recorder) compareTables(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have, err := pgx.CollectRows(rows, jsonColumn[topology.TableSpec])
+	have, err := recordedTables(rows)
 	if err != nil {
 		return err
 	}
-	sortTables(have)
 	if !slices.EqualFunc(have, r.want.Tables, equalJSON[topology.TableSpec]) {
 		return r.differs("the tables' definitions")
 	}

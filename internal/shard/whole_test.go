@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/sqltext"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -87,11 +88,30 @@ func TestWhatIsInTheWayOfWholeTables(t *testing.T) {
 	}
 }
 
+// TestNamesAreThoseOfSQL, whichever of PostgreSQL's words they are.
+func TestNamesAreThoseOfSQL(t *testing.T) {
+	conn := newCluster(t, 1).conns[0]
+	rows, err := conn.Query(t.Context(), "SELECT word FROM pg_get_keywords()")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(words) < 400 {
+		t.Fatal(len(words), err)
+	}
+	for _, word := range words {
+		name := topology.TableName{Schema: word, Name: word}
+		execute(t, conn, "CREATE SCHEMA "+sqltext.QuoteIdentifier(word))
+		execute(t, conn, fmt.Sprintf("CREATE TABLE %s (id int)", name))
+		execute(t, conn, fmt.Sprintf("BEGIN; LOCK TABLE %[1]s; COPY %[1]s TO STDOUT; COMMENT ON COLUMN %[1]s.id IS 'x'; DROP TABLE %[1]s; COMMIT", name))
+	}
+}
+
 // TestWhatBelongsToASchemaThatMoves goes with its tables, but for what others use; what another shard has of it otherwise is found before anything is made there.
 func TestWhatBelongsToASchemaThatMoves(t *testing.T) {
 	c := newCluster(t, 2)
 	source, target := connectAsClient(t, specOf("s1", c.servers[0])), connectAsClient(t, specOf("s2", c.servers[1]))
-	const schema = `"Acme"`
+	const schema = `"user"`
 	things := []string{
 		"CREATE SCHEMA user", "CREATE TYPE user.mood AS ENUM ('good')", "CREATE TYPE user.pair AS (one user.mood, n int)", "CREATE DOMAIN user.positive AS int CHECK (VALUE > 0)", "CREATE FUNCTION user.next(int) RETURNS int LANGUAGE sql IMMUTABLE RETURN $1 + 1",
 		"CREATE EXTENSION citext SCHEMA public",
@@ -107,9 +127,9 @@ func TestWhatBelongsToASchemaThatMoves(t *testing.T) {
 	}
 	describe := func(conn *pgx.Conn) Definitions {
 		t.Helper()
-		return must[Definitions](t)(DescribeThere(t.Context(), conn, []topology.TableName{{Schema: "Acme", Name: "a"}, {Schema: "Acme", Name: "b"}, {Schema: "Acme", Name: "gone"}}))
+		return must[Definitions](t)(DescribeThere(t.Context(), conn, []topology.TableName{{Schema: "user", Name: "a"}, {Schema: "user", Name: "b"}, {Schema: "user", Name: "gone"}}))
 	}
-	schemas, definitions := []string{"Acme"}, describe(c.conns[0])
+	schemas, definitions := []string{"user"}, describe(c.conns[0])
 	look := func() []string {
 		t.Helper()
 		return must[[]string](t)(definitions.CheckPlace(t.Context(), c.conns[1], schemas))
@@ -136,7 +156,7 @@ func TestWhatBelongsToASchemaThatMoves(t *testing.T) {
 		t.Errorf("nothing is in the way any more: %q", problems)
 	}
 	for i, conn := range c.conns {
-		tables := []topology.TableName{{Schema: "Acme", Name: "a"}, {Schema: "Acme", Name: "b"}}
+		tables := []topology.TableName{{Schema: "user", Name: "a"}, {Schema: "user", Name: "b"}}
 		err := pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
 			if i == 1 {
 				if err := definitions.Clear(t.Context(), tx, schemas); err != nil {
@@ -154,7 +174,7 @@ func TestWhatBelongsToASchemaThatMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left := must[[]string](t)(inSchema(t.Context(), conn, "Acme", nil, nil))
+		left := must[[]string](t)(inSchema(t.Context(), conn, "user", nil, nil))
 		if i == 0 && (len(left) != 1 || !strings.Contains(left[0], "mood")) || i == 1 && len(left) > 0 {
 			t.Errorf("shard %d has %q", i+1, left)
 		}

@@ -5,6 +5,23 @@ import "strings"
 // QuoteIdentifier writes a name so that SQL takes it as it is.
 func QuoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
+// reserved are words that PostgreSQL does not take for the first part of a name unless they are quoted, in any version: those that it lists as reserved, and as names of functions and types.
+var reserved = wordSet(`all analyse analyze and any array as asc asymmetric both case cast check collate column constraint create current_catalog current_date current_role current_time current_timestamp current_user default deferrable desc
+	distinct do else end except false fetch for foreign from grant group having in initially intersect into lateral leading limit localtime localtimestamp not null offset on only or order placing primary references returning select
+	session_user some symmetric system_user table then to trailing true union unique user using variadic when where window with
+	authorization binary collation concurrently cross current_schema freeze full ilike inner is isnull join left like natural notnull outer overlaps right similar tablesample verbose`)
+
+func wordSet(words string) map[string]bool {
+	set := map[string]bool{}
+	for word := range strings.FieldsSeq(words) {
+		set[word] = true
+	}
+	return set
+}
+
+// IsReserved says whether a name in lower case means something else where it is not quoted and nothing stands before it.
+func IsReserved(name string) bool { return reserved[name] }
+
 // QuoteLiteral writes a text so that it is read the same whatever standard_conforming_strings says.
 func QuoteLiteral(text string) string {
 	quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"

@@ -55,11 +55,17 @@ type TableName struct{ Schema, Name string }
 
 var plainIdentifier = regexp.MustCompile(`^[a-z_][a-z0-9_$]*$`)
 
-// String returns schema.name, each part quoted if SQL asks for it.
-func (n TableName) String() string { return quoted(n.Schema) + "." + quoted(n.Name) }
+// String returns schema.name, each part quoted if SQL asks for it: behind a point no word is reserved.
+func (n TableName) String() string {
+	name := sqltext.QuoteIdentifier(n.Name)
+	if plainIdentifier.MatchString(n.Name) {
+		name = n.Name
+	}
+	return quoted(n.Schema) + "." + name
+}
 
 func quoted(identifier string) string {
-	if plainIdentifier.MatchString(identifier) {
+	if plainIdentifier.MatchString(identifier) && !sqltext.IsReserved(identifier) {
 		return identifier
 	}
 	return sqltext.QuoteIdentifier(identifier)
@@ -81,6 +87,15 @@ func ParseTableName(text string) (TableName, error) {
 		return TableName{Schema: "public", Name: parts[0]}, nil
 	}
 	return TableName{Schema: parts[0], Name: parts[1]}, nil
+}
+
+// NormalTableName writes the name of a table as [TableName.String] does now: earlier versions quoted fewer words. What is no name stays as it is.
+func NormalTableName(text string) string {
+	name, err := ParseTableName(text)
+	if err != nil {
+		return text
+	}
+	return name.String()
 }
 
 func checkIdentifier(identifier string) error {

@@ -388,6 +388,14 @@ func TestWhatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
+func TestTableNamesOfEarlierVersions(t *testing.T) {
+	for text, want := range map[string]string{"user.orders": `"user".orders`, `"user".orders`: `"user".orders`, "public.user": "public.user", `"User"."a.b"`: `"User"."a.b"`, "a.b.c": "a.b.c"} {
+		if got := NormalTableName(text); got != want {
+			t.Errorf("%s is now %s, not %s", text, got, want)
+		}
+	}
+}
+
 func TestTableNamesReadAsInSQL(t *testing.T) {
 	for text, want := range map[string]TableName{
 		"orders": {"public", "orders"}, "Shop.Orders": {"shop", "orders"}, `"Shop"."Or.d""ers"`: {"Shop", `Or.d"ers`}, `a."b c"`: {"a", "b c"},

@@ -693,17 +693,18 @@ func TestASchemaComesBack(t *testing.T) {
 	if _, err := s.Routers[0].API().CreateKeyspace(t.Context(), api.CreateKeyspace{Name: tenants, Strategy: topology.BySchema}); err != nil {
 		t.Fatal(err)
 	}
+	const schema = `"user"` // which SQL takes for another word
 	for _, sql := range []string{
 		"CREATE SCHEMA acme", "CREATE TYPE acme.mood AS ENUM ('good')", "CREATE FUNCTION acme.little() RETURNS int LANGUAGE sql IMMUTABLE RETURN 1",
 		"CREATE TABLE acme.people (id bigserial PRIMARY KEY, mood acme.mood, n int DEFAULT acme.little())", "SET search_path = acme", "INSERT INTO people (mood) VALUES ('good')",
 	} {
-		execute(t, conn, sql)
+		execute(t, conn, strings.ReplaceAll(sql, "acme", schema))
 	}
 	has := func(want ...bool) {
 		t.Helper()
 		err := s.EachShard(t.Context(), func(i int, conn *pgx.Conn) error {
 			var things int
-			err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass AND refobjid = 'acme'::regnamespace").Scan(&things)
+			err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_depend WHERE refclassid = 'pg_namespace'::regclass AND refobjid = '"+schema+"'::regnamespace").Scan(&things)
 			if (things > 0) != want[i] {
 				t.Errorf("shard %d has %d things in the schema, where %v is wanted", i+1, things, want)
 			}
@@ -714,12 +715,12 @@ func TestASchemaComesBack(t *testing.T) {
 		}
 	}
 	request := func(to string) api.StartMove {
-		return api.StartMove{To: to, Keyspace: tenants, Keys: [][]string{{"acme"}}}
+		return api.StartMove{To: to, Keyspace: tenants, Keys: [][]string{{"user"}}}
 	}
 	people := func(want string) {
 		t.Helper()
 		var all string
-		if err := conn.QueryRow(t.Context(), "SELECT string_agg(mood || ' ' || n, ', ' ORDER BY id) FROM people WHERE mood IN ('good'::mood, 'good'::acme.mood) OR mood > 'good'").Scan(&all); err != nil || all != want {
+		if err := conn.QueryRow(t.Context(), "SELECT string_agg(mood || ' ' || n, ', ' ORDER BY id) FROM people WHERE mood IN ('good'::mood, 'good'::"+schema+".mood) OR mood > 'good'").Scan(&all); err != nil || all != want {
 			t.Errorf("%s, %v; not %s", all, err, want)
 		}
 	}
@@ -735,16 +736,16 @@ func TestASchemaComesBack(t *testing.T) {
 	s.await(t, id, "cancelled")
 	has(true, true, false)
 	other := s.onShard(t, 2)
-	execute(t, other, "ALTER TYPE acme.mood ADD VALUE 'bad'")
-	execute(t, other, "CREATE OR REPLACE FUNCTION acme.little() RETURNS int LANGUAGE sql IMMUTABLE RETURN 2")
+	execute(t, other, "ALTER TYPE "+schema+".mood ADD VALUE 'bad'")
+	execute(t, other, "CREATE OR REPLACE FUNCTION "+schema+".little() RETURNS int LANGUAGE sql IMMUTABLE RETURN 2")
 	execute(t, conn, "INSERT INTO people (mood) VALUES ('bad')")
 	s.await(t, s.start(t, request("s1")), "done")
 	has(true, false, false)
 	people("good 1, bad 2")
-	execute(t, other, "CREATE TYPE acme.mood AS ENUM ('other')")
-	execute(t, other, "CREATE TABLE uses (mood acme.mood)")
+	execute(t, other, "CREATE TYPE "+schema+".mood AS ENUM ('other')")
+	execute(t, other, "CREATE TABLE uses (mood "+schema+".mood)")
 	id = s.start(t, request("s2"))
-	s.says(t, id, "another type acme.mood", func(m api.Move) string { return m.Stopped })
+	s.says(t, id, "another type "+schema+".mood", func(m api.Move) string { return m.Stopped })
 	s.wish(t, id, "cancel")
 	s.await(t, id, "cancelled")
 	s.clean(t)
