@@ -105,7 +105,11 @@ func (r *run) check(ctx context.Context) error {
 		return err
 	}
 	move := r.state()
-	if err := move.Check(now); err != nil && !errors.Is(err, errNoTables) {
+	asked := *move
+	if len(move.Schemas) > 0 { // their tables are listed anew: the map may lack those that the job has
+		asked.Whole = nil
+	}
+	if err := asked.Check(now); err != nil && !errors.Is(err, errNoTables) {
 		if is, alike, _ := move.marked(now); !alike || is.copyOn != move.Target {
 			return &stopped{err.Error()}
 		}

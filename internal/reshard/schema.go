@@ -112,6 +112,7 @@ func (r *run) listTables(ctx context.Context) (*topology.Map, error) {
 	if err := r.save(ctx, func(m *Move) { m.Whole = whole }); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("move.named")
 	now, err := r.leadership.UpdateMap(ctx, func(now *topology.Map) (*topology.Map, error) {
 		if is, alike := (&Move{Keyspace: move.Keyspace, Schemas: move.Schemas}).markedWhole(now); !alike || is.owner != move.Source {
 			return nil, errOtherMap

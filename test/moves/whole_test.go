@@ -474,7 +474,8 @@ var wholePoints = []wholePoint{
 }
 
 var schemaPoints = []wholePoint{
-	{"W12", "move.listed", "", "", "done", true},
+	{"W12", "move.named", "", "", "done", true},
+	{"W12a", "move.listed", "", "", "done", true},
 	{"W13", "move.unlisted", "", "", "done", true},
 	{"W13 cancelled", "move.unlisted", "ready", "cancel", "cancelled", false},
 }
