@@ -176,7 +176,7 @@ func (r *run) makeWhole(ctx context.Context, now *topology.Map, side string) err
 		return err
 	}
 	return r.withDefinitions(ctx, now, func(ctx context.Context, source, target *pgx.Conn, definitions shard.Definitions) error {
-		if err := shard.OpenWhole(ctx, source, r.id, shard.Lasting); err != nil { // or a standby that has become the server may have lost that it was opened again
+		if err := r.reopenWhole(ctx, source, move.Source, side); err != nil { // a standby that has become the server may have lost that a switch was taken back
 			return err
 		}
 		if err := r.untie(ctx, target); err != nil {

@@ -755,3 +755,35 @@ func TestASchemaComesBack(t *testing.T) {
 	people("good 1, bad 2")
 	s.clean(t)
 }
+
+// TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew, and gives numbers: a standby has become its server, and lost that a switch was taken back.
+func TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	conn, source := s.dial(t, s.Routers[0]), s.onShard(t, 1)
+	execute(t, conn, "CREATE TABLE tickets (id bigserial PRIMARY KEY, n int)")
+	execute(t, conn, "INSERT INTO tickets (n) SELECT generate_series(1, 100)")
+	id := s.start(t, api.StartMove{To: "s2", Tables: []string{"tickets"}, Manual: true})
+	s.await(t, id, "ready")
+	for _, sql := range []string{ // what the standby has heard of the switch
+		fmt.Sprintf(`INSERT INTO cleave.move_notes VALUES ('%s', 'numbers', '[{"Name": "public.tickets_id_seq", "Last": 100, "Step": 1, "Limit": 9223372036854775807, "Cache": 1}]')`, id),
+		"SELECT setval('public.tickets_id_seq', 9223372036854775807)", fmt.Sprintf("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 'cleave_move_%s'", id),
+	} {
+		execute(t, source, sql)
+	}
+	s.order(t, "move.copied", 1)
+	s.eventually(t, "the slot is gone", func() error {
+		_, err := source.Exec(t.Context(), fmt.Sprintf("SELECT pg_terminate_backend(active_pid), pg_sleep(0.01) FROM pg_replication_slots WHERE slot_name = 'cleave_move_%[1]s'; SELECT pg_drop_replication_slot('cleave_move_%[1]s')", id))
+		return err
+	})
+	s.reached(t, "move.copied")
+	var number int64
+	if err := conn.QueryRow(t.Context(), "INSERT INTO tickets (n) VALUES (0) RETURNING id").Scan(&number); err != nil || number != 165 {
+		t.Errorf("number %d, %v", number, err)
+	}
+	s.release(t, "move.copied")
+	s.await(t, id, "ready")
+	s.wish(t, id, "switch")
+	s.await(t, id, "done")
+	s.clean(t)
+}
