@@ -13,8 +13,8 @@ func TestNoMoveIsTooLongForItsJob(t *testing.T) {
 		held []held
 		want int
 	}{
-		"apart":     {even(5*maxMoveParts/2, 100, "s1", "s3"), 3},
-		"neighbors": {even(5*maxMoveParts, 100, "s1"), 1},
+		"apart":             {even(5*maxMoveParts/2, 100, "s1", "s3"), 3},
+		"beside each other": {even(5*maxMoveParts, 100, "s1"), 1},
 	} {
 		w := (&world{shards: shardsOf(3)}).hashed("users", c.held...)
 		w.shard("s3").State = topology.ReadOnly // it takes nothing, so all goes to one

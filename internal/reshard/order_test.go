@@ -17,8 +17,8 @@ func TestRangesAreDividedAndFound(t *testing.T) {
 			for range n {
 				points = append(points, hashPoint(1+uint64(random.IntN(40))<<58))
 			}
-			slices.SortFunc(points, func(a, b topology.Point) int { return slices.Compare(a, b) })
-			return slices.CompactFunc(points, func(a, b topology.Point) bool { return slices.Equal(a, b) })
+			slices.SortFunc(points, slices.Compare[topology.Point])
+			return slices.CompactFunc(points, slices.Equal[topology.Point])
 		}
 		ranges := []topology.RangeSpec{{Shard: "a"}}
 		for _, p := range some(random.IntN(12)) {

@@ -10,9 +10,9 @@ import (
 type Haste bool
 
 const (
-	// Lasting: it is durable when it is done.
+	// Lasting work is durable when it is done.
 	Lasting Haste = false
-	// AtOnce: whatever the same connection does next, and waits for the disk, makes it durable.
+	// AtOnce has whatever the same connection does next, and waits for the disk, make it durable.
 	AtOnce Haste = true
 )
 

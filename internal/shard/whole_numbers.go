@@ -126,9 +126,9 @@ const stopQuery = `
 	FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS s (name, step, reached, ends), LATERAL (SELECT coalesce(pg_sequence_last_value(s.name::regclass), s.reached) AS at) AS l`
 
 // stop ends them.
-func (s Standings) stop(ctx context.Context, on *pgx.Conn, haste Haste) (stopped bool, err error) {
-	names, steps, reached, ends := make([]string, len(s)), make([]int64, len(s)), make([]int64, len(s)), make([]int64, len(s))
-	for i, one := range s {
+func (given Standings) stop(ctx context.Context, on *pgx.Conn, haste Haste) (stopped bool, err error) {
+	names, steps, reached, ends := make([]string, len(given)), make([]int64, len(given)), make([]int64, len(given)), make([]int64, len(given))
+	for i, one := range given {
 		names[i], steps[i], reached[i], ends[i] = one.Name, one.Step, one.after(maxDrawn), one.Limit
 	}
 	if err := haste.do(ctx, on, &stopped, stopQuery, names, steps, reached, ends); err != nil {
@@ -246,18 +246,18 @@ func RehearseNumbers(ctx context.Context, on *pgx.Conn, sequences []string) erro
 }
 
 // readEach reads some of the sequences as the tables that they are, which takes far longer.
-func (s Standings) readEach(ctx context.Context, on *pgx.Conn, some []int) error {
+func (given Standings) readEach(ctx context.Context, on *pgx.Conn, some []int) error {
 	if len(some) == 0 {
 		return nil
 	}
 	reads := make([]string, len(some))
 	for i, at := range some {
-		reads[i] = "SELECT last_value FROM " + s[at].Name
+		reads[i] = "SELECT last_value FROM " + given[at].Name
 	}
 	results, err := on.PgConn().Exec(ctx, strings.Join(reads, "; ")).ReadAll()
 	for i, at := range some {
 		if err == nil {
-			s[at].Last, err = strconv.ParseInt(string(results[i].Rows[0][0]), 10, 64)
+			given[at].Last, err = strconv.ParseInt(string(results[i].Rows[0][0]), 10, 64)
 		}
 	}
 	return err

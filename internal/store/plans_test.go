@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,10 +20,10 @@ func planOf(id string, size int) Plan {
 	return Plan{ID: id, Version: 2, Body: json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)}
 }
 
-func jobsNamed(prefix string, n, size int) []Job {
+func jobsNamed(prefix string, n int) []Job {
 	jobs := make([]Job, n)
 	for i := range jobs {
-		jobs[i] = Job{ID: fmt.Sprintf("%s%02d", prefix, i), Kind: "move", State: "asked", Body: json.RawMessage(`"` + strings.Repeat("x", size) + `"`)}
+		jobs[i] = Job{ID: fmt.Sprintf("%s%02d", prefix, i), Kind: "move", State: "asked", Body: json.RawMessage(`"` + strings.Repeat("x", 10) + `"`)}
 	}
 	return jobs
 }
@@ -85,7 +86,7 @@ func TestPlansAreKept(t *testing.T) {
 		t.Errorf("a plan that is not there: %v", err)
 	}
 	// It becomes jobs, for the map that it was made for.
-	jobs := jobsNamed("j", 3, 10)
+	jobs := jobsNamed("j", 3)
 	late := planOf("late", 10)
 	late.Version = m.Version() + 1
 	if err := s.KeepPlan(testContext(t), late); err != nil {
@@ -101,7 +102,7 @@ func TestPlansAreKept(t *testing.T) {
 		t.Fatalf("%+v, %v", asked, err)
 	}
 	expectJobs(t, s, jobs)
-	if _, err := s.AskPlanned(testContext(t), read, jobsNamed("k", 3, 10)); !errors.Is(err, ErrConflict) {
+	if _, err := s.AskPlanned(testContext(t), read, jobsNamed("k", 3)); !errors.Is(err, ErrConflict) {
 		t.Errorf("applied twice: %v", err)
 	}
 	if err := s.DropPlan(testContext(t), read); !errors.Is(err, ErrConflict) {
@@ -131,7 +132,7 @@ func TestOldPlansAreForgotten(t *testing.T) {
 	now := time.Now()
 	few := func(n, bytes int) (records []planRecord) {
 		for i := range n {
-			records = append(records, planRecord{ID: fmt.Sprint(i), Bytes: bytes, Ready: true})
+			records = append(records, planRecord{ID: strconv.Itoa(i), Bytes: bytes, Ready: true})
 		}
 		return records
 	}
@@ -232,7 +233,7 @@ func appliedPlan(t *testing.T, etcd *member, id string) (Plan, []Job) {
 	if err := s.KeepPlan(testContext(t), plan); err != nil {
 		t.Fatal(err)
 	}
-	return expectPlan(t, s, plan), jobsNamed(id, 12, 10)
+	return expectPlan(t, s, plan), jobsNamed(id, 12)
 }
 
 func crashBetweenJobs(t *testing.T, etcd *member) {
@@ -317,7 +318,7 @@ func takenJobName(t *testing.T, etcd *member) {
 	if job, err := s.Job(testContext(t), jobs[0].ID); err != nil || job.Kind != "other" {
 		t.Errorf("somebody's job was written over: %+v, %v", job, err)
 	}
-	asked, err := s.AskPlanned(testContext(t), plan, slices.Concat(jobsNamed("free", 1, 10), jobs[1:]))
+	asked, err := s.AskPlanned(testContext(t), plan, slices.Concat(jobsNamed("free", 1), jobs[1:]))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,12 +28,10 @@ var (
 // parseTruth reads what PostgreSQL takes for true or false.
 func parseTruth(text string) (value, ok bool) {
 	text = strings.ToLower(strings.TrimSpace(text))
-	switch {
-	case text == "":
-		return false, false
-	case strings.HasPrefix("true", text), strings.HasPrefix("yes", text), text == "on", text == "1":
+	switch text {
+	case "t", "tr", "tru", "true", "y", "ye", "yes", "on", "1":
 		return true, true
-	case strings.HasPrefix("false", text), strings.HasPrefix("no", text), text == "of", text == "off", text == "0":
+	case "f", "fa", "fal", "fals", "false", "n", "no", "of", "off", "0":
 		return false, true
 	default:
 		return false, false

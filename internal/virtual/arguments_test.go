@@ -15,7 +15,7 @@ import (
 // TestTruthIsReadAsPostgreSQLDoes, whatever form a client sends it in.
 func TestTruthIsReadAsPostgreSQLDoes(t *testing.T) {
 	for text, want := range map[string]bool{
-		"true": true, "t": true, "TRUE": true, "tru": true, "yes": true, "y": true, "on": true, "On": true, "1": true, " true ": true,
+		"true": true, "t": true, "TRUE": true, "tru": true, "yes": true, "y": true, "on": true, "On": true, "1": true, "\ttrue\n": true,
 		"false": false, "f": false, "F": false, "no": false, "n": false, "off": false, "of": false, "0": false,
 	} {
 		if got, ok := parseTruth(text); !ok || got != want {

@@ -144,10 +144,10 @@ func (f *function) usage(call session.Call) string {
 	if f.variadic {
 		parameters += ", key …"
 	}
-	switch {
-	case f.least == 0:
+	switch f.least {
+	case 0:
 		needed = "none is needed"
-	case f.least == 1:
+	case 1:
 		needed = "the first is needed"
 	}
 	return fmt.Sprintf("It is cleave.%s(%s); %s.", call.Function, parameters, needed)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func (m *sqlMoves) on(shard string, count int) (keys []string) {
 	m.Helper()
 	for n := 1; len(keys) < count; n++ {
 		if said(m.T, m.client, fmt.Sprintf("SELECT cleave.shard_of('orders', %d)", n)) == shard {
-			keys = append(keys, fmt.Sprint(n))
+			keys = append(keys, strconv.Itoa(n))
 		}
 	}
 	return keys
