@@ -156,6 +156,20 @@ func (p *planner) resolveByPath(r *resolved) {
 	}
 }
 
+// TableNamed is what a name without schema means, as in a statement: the home shard may have it, or another one alone. Where it may be either, the home shard's is meant.
+func TableNamed(c Context, known *Known, name string) (meant topology.TableName, found bool) {
+	r := resolved{Table: facts.Table{Name: name}}
+	(&planner{Context: c, known: known}).resolveByPath(&r)
+	switch {
+	case r.relation != nil: // it may be a part of the table that is declared
+		return topology.TableName{Schema: r.relation.Schema, Name: r.relation.Name}, true
+	case r.table != nil:
+		return r.table.Name(), true
+	default:
+		return topology.TableName{}, false
+	}
+}
+
 // isBehind says whether another table of the name, which the home shard does not have, comes first in the search path.
 func (p *planner) isBehind(schema, name string) bool {
 	other := p.declaredByPath(name)

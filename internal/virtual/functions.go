@@ -364,16 +364,22 @@ func (s *Schema) tableName(ctx context.Context, name string, path []string) (top
 	if len(parts) == 2 {
 		return topology.TableName{Schema: parts[0], Name: parts[1]}, nil
 	}
-	wanted := plan.RelationName{Name: parts[0]}
-	known, err := s.config.Look(ctx, []plan.RelationName{wanted}, nil, path)
+	now := s.config.Map()
+	wanted := []plan.RelationName{{Name: parts[0]}}
+	for _, schema := range path {
+		if now.Table(schema, parts[0]) != nil {
+			wanted = append(wanted, plan.RelationName{Schema: schema, Name: parts[0]})
+		}
+	}
+	known, err := s.config.Look(ctx, wanted, nil, path)
 	if err != nil {
 		return topology.TableName{}, err
 	}
-	relation := known.Relations[wanted]
-	if relation == nil {
+	meant, found := plan.TableNamed(plan.Context{Map: now, Home: now.Home().Name(), SearchPath: path}, known, parts[0])
+	if !found {
 		return topology.TableName{}, pgerr.New(pgerr.UndefinedTable, "relation \"%s\" does not exist", name)
 	}
-	return topology.TableName{Schema: relation.Schema, Name: relation.Name}, nil
+	return meant, nil
 }
 
 // identifiers reads a list of names with commas between them.
