@@ -221,7 +221,9 @@ func TestWhatIsBoundToNothingWaits(t *testing.T) {
 	ended := make(chan error)
 	statements := []string{
 		"/* cleave: shard=s1 */ UPDATE orders SET note = 'x'", "/* cleave: shard=s2 */ SELECT count(*) FROM orders", keyed("UPDATE orders SET note = 'y'"), keyed("PREPARE p AS SELECT count(*) FROM orders; EXECUTE p"),
-		"UPDATE countries SET name = 'x'", "DELETE FROM countries", "INSERT INTO countries VALUES ('a', 'b') ON CONFLICT (code) DO UPDATE SET name = excluded.name", "PREPARE p AS DELETE FROM countries; EXECUTE p",
+		// Each has rows of its own: they run at the same time in the end.
+		"UPDATE countries SET name = 'x' WHERE code = 'u'", "DELETE FROM countries WHERE code = 'd'", "INSERT INTO countries VALUES ('a', 'b') ON CONFLICT (code) DO UPDATE SET name = excluded.name",
+		"PREPARE p AS DELETE FROM countries WHERE code = 'p'; EXECUTE p",
 	}
 	for _, sql := range statements {
 		conn := w.client(t)
