@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/rebalance"
@@ -74,6 +75,9 @@ func (c *Cluster) unplaced(ctx context.Context, m *topology.Map, request api.Sta
 	if len(schemas) == 0 {
 		return nil, nil
 	}
+	if err := c.refuseMoving(ctx, schemas); err != nil {
+		return nil, err
+	}
 	err = c.connected(ctx, m.Home().Spec(), func(ctx context.Context, s session) error {
 		for _, schema := range schemas {
 			var is bool
@@ -90,6 +94,32 @@ func (c *Cluster) unplaced(ctx context.Context, m *topology.Map, request api.Sta
 		return nil
 	})
 	return schemas, err
+}
+
+// refuseMoving fails if a table of the schemas moves by itself: where its schema is placed it is where that is. A move that begins meanwhile sees that the schema is placed.
+func (c *Cluster) refuseMoving(ctx context.Context, schemas []string) error {
+	moves, err := c.mover.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, move := range moves {
+		if move.Phase.HasEnded() {
+			continue
+		}
+		tables, err := parseTables(move.Whole)
+		if err != nil {
+			return err
+		}
+		for _, name := range tables {
+			if slices.Contains(schemas, name.Schema) {
+				return &InvalidError{
+					Message: fmt.Sprintf("schema %s cannot be placed while move %s of table %s is under way", name.Schema, move.ID, name),
+					Hint:    fmt.Sprintf("Wait until that one has ended, or cancel it: cleave move cancel %s.", move.ID),
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // withPlaced is a map that says of schemas that they are on the home shard, as they are.

@@ -69,6 +69,9 @@ func (c *Cluster) undeclared(ctx context.Context, m *topology.Map, request api.S
 	for _, name := range names {
 		switch t := m.Table(name.Schema, name.Name); {
 		case t == nil:
+			if err := refuseTenants(m, name); err != nil {
+				return nil, err
+			}
 			undeclared = append(undeclared, name)
 		case t.Kind() == topology.Single && !movesByItself(m, t):
 			return nil, refuseTenants(m, name)
@@ -86,6 +89,9 @@ func (c *Cluster) undeclared(ctx context.Context, m *topology.Map, request api.S
 func withSingle(m *topology.Map, undeclared []topology.TableName) (*topology.Map, error) {
 	var changes []topology.Change
 	for _, name := range undeclared {
+		if err := refuseTenants(m, name); err != nil { // its schema may have been placed since somebody looked
+			return nil, err
+		}
 		if m.Table(name.Schema, name.Name) == nil {
 			changes = append(changes, topology.SetTable(topology.TableSpec{Name: name.String(), Kind: topology.Single, Shard: m.Home().Name()}))
 		}
@@ -116,9 +122,6 @@ func (c *Cluster) onHome(ctx context.Context, m *topology.Map, names []topology.
 		for _, name := range names {
 			var is bool
 			if err := s.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass($1) AND relkind IN ('r', 'p'))", name.String()).Scan(&is); err != nil {
-				return err
-			}
-			if err := refuseTenants(m, name); err != nil {
 				return err
 			}
 			if !is {

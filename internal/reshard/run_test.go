@@ -331,3 +331,26 @@ func TestASwitchIsTakenBackWhateverWasDeclared(t *testing.T) {
 		t.Errorf("it begins: %v", err)
 	}
 }
+
+// TestATableWhoseSchemaIsPlaced after its move was asked for does not move by itself; with the schema it does.
+func TestATableWhoseSchemaIsPlaced(t *testing.T) {
+	tenants := topology.NewKeyspaceSpec("tenants", topology.BySchema, 1)
+	tenants.Ranges, tenants.Pins = []topology.RangeSpec{{Shard: "a"}}, []topology.PinSpec{{Key: topology.Point{"acme"}, Shard: "a"}}
+	now, err := world(t).Next(topology.CreateKeyspace(tenants))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		move   Move
+		isFree bool
+	}{
+		{Move{Whole: []string{"public.t", "acme.t"}}, false},
+		{Move{Whole: []string{"acme.t"}, Schemas: []string{"acme"}}, true},
+		{Move{Whole: []string{"public.t"}}, true},
+	} {
+		var final *stopped
+		if err := c.move.isFree(now); (err == nil) != c.isFree || err != nil && !errors.As(err, &final) {
+			t.Errorf("tables %v of schemas %v: %v", c.move.Whole, c.move.Schemas, err)
+		}
+	}
+}

@@ -50,6 +50,9 @@ func (r *run) forgetSchemas(ctx context.Context) error {
 
 // whatStays says what keeps the tables from being moved, and what of their schemas would stay behind. It returns the tables' definitions.
 func (m *Move) whatStays(ctx context.Context, conn *pgx.Conn, now *topology.Map) (shard.Definitions, []string, error) {
+	if err := m.isFree(now); err != nil {
+		return nil, nil, err
+	}
 	definitions, problems, err := shard.CheckWhole(ctx, conn, now, m.wholeTables())
 	for _, schema := range m.Schemas {
 		if err != nil || m.RollsBack { // what is on the target besides was there before
@@ -60,6 +63,16 @@ func (m *Move) whatStays(ctx context.Context, conn *pgx.Conn, now *topology.Map)
 		problems = append(problems, left...)
 	}
 	return definitions, problems, err
+}
+
+// isFree stops the move of a table whose schema was placed after it had been asked for: no map can have the table where its schema is not.
+func (m *Move) isFree(now *topology.Map) error {
+	for _, name := range m.wholeTables() {
+		if _, keyspace := now.LocateSchema(name.Schema); keyspace != nil && !slices.Contains(m.Schemas, name.Schema) {
+			return stop("keyspace %s places the schema of table %s, which moves with that alone: cancel the move, and move the schema", keyspace.Name(), name)
+		}
+	}
+	return nil
 }
 
 // sizesOfSchemas is how many things are in the schemas that move, when nobody makes any.

@@ -787,3 +787,42 @@ func TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew(t *testing.T) {
 	s.await(t, id, "done")
 	s.clean(t)
 }
+
+// TestASchemaIsPlacedWhenItsTablesRest, and not while one of them moves by itself: neither could end then.
+func TestASchemaIsPlacedWhenItsTablesRest(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 2}, 0)
+	conn, client := s.dial(t, s.Routers[0]), s.Routers[0].API()
+	if _, err := client.CreateKeyspace(t.Context(), api.CreateKeyspace{Name: tenants, Strategy: topology.BySchema}); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{"CREATE SCHEMA acme", "CREATE TABLE acme.a (id int PRIMARY KEY)", "CREATE TABLE acme.b (id int PRIMARY KEY)"} {
+		execute(t, conn, sql)
+	}
+	table, schema := api.StartMove{To: "s2", Tables: []string{"acme.a"}, Manual: true}, api.StartMove{To: "s3", Keyspace: tenants, Keys: [][]string{{"acme"}}, Manual: true}
+	refused := func(request api.StartMove, why string) {
+		t.Helper()
+		if list, err := client.StartMoves(t.Context(), request); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%+v, %v; not %q", list.Moves, err, why)
+		}
+	}
+	id := s.start(t, table)
+	s.await(t, id, "ready")
+	refused(schema, "move "+id+" of table acme.a")
+	s.wish(t, id, "switch")
+	s.await(t, id, "done")
+	refused(schema, "acme.a")
+	back := s.start(t, api.StartMove{To: "s1", Tables: []string{"acme.a"}, KeepSeconds: 600})
+	s.await(t, back, "switched")
+	refused(schema, "move "+back+" of table acme.a")
+	s.wish(t, back, "finish")
+	s.await(t, back, "done")
+	id = s.start(t, schema)
+	s.await(t, id, "ready")
+	for _, name := range []string{"acme.a", "acme.nothing"} {
+		refused(api.StartMove{To: "s2", Tables: []string{name}}, "its tables move with it alone")
+	}
+	s.wish(t, id, "switch")
+	s.await(t, id, "done")
+	s.clean(t)
+}
