@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -53,7 +54,7 @@ func (d *Definition) CheckCarried(isReference func(topology.TableName) bool, sha
 		what, hint string
 	}{
 		{f.Rules, "It has rules, which are not carried over to other shards: %s.", "Drop them."},
-		{slices.DeleteFunc(slices.Clone(f.Publications), isOfMove), "It is in publications, which would publish the rows of one shard alone: %s.", "Take it out of them."},
+		{slices.DeleteFunc(slices.Clone(f.Publications), ofMoves.MatchString), "It is in publications, which would publish the rows of one shard alone: %s.", "Take it out of them."},
 	} {
 		if len(obstacle.names) > 0 {
 			return d.unsupported(fmt.Sprintf(obstacle.what, some(obstacle.names)), obstacle.hint)
@@ -74,10 +75,11 @@ func (d *Definition) CheckCarried(isReference func(topology.TableName) bool, sha
 	return nil
 }
 
-// isOfMove says whether a publication is that of a move, and goes with it.
-func isOfMove(publication string) bool {
-	return strings.HasPrefix(publication, "cleave_move_") || strings.HasPrefix(publication, "cleave_back_")
-}
+// ofMoves is what the names of publications and subscriptions of moves begin with, which go with those.
+var ofMoves = regexp.MustCompile("^cleave_(move|back)_")
+
+// isOfMoveSQL is the same in SQL.
+func isOfMoveSQL(name string) string { return name + " ~ " + sqltext.QuoteLiteral(ofMoves.String()) }
 
 // checkKind is about what sort of relation it is.
 func (d *Definition) checkKind() error {

@@ -24,7 +24,10 @@ const (
 	Inherits             HindranceCode = "inherits"
 	NoPrimaryKey         HindranceCode = "no_primary_key"
 	DeferrablePrimaryKey HindranceCode = "deferrable_primary_key"
+	GeneratedPrimaryKey  HindranceCode = "generated_primary_key"
+	GeneratedIdentity    HindranceCode = "generated_identity"
 	LargeObjectColumn    HindranceCode = "large_object_column"
+	Subscribed           HindranceCode = "subscribed"
 )
 
 // String is the hindrance in one line.
@@ -36,19 +39,32 @@ var hindranceTexts = map[HindranceCode][2]string{
 	Inherits:             {"it inherits from another table", "ALTER TABLE %s NO INHERIT …"},
 	NoPrimaryKey:         {"it has no primary key: each changed row would have to be looked for in all of the table", "CREATE UNIQUE INDEX CONCURRENTLY, then ALTER TABLE %s ADD PRIMARY KEY USING INDEX"},
 	DeferrablePrimaryKey: {"its primary key is deferrable, and PostgreSQL takes no such for telling rows apart", "CREATE UNIQUE INDEX CONCURRENTLY, then ALTER TABLE %s DROP CONSTRAINT …, ADD PRIMARY KEY USING INDEX"},
+	GeneratedPrimaryKey:  {"its primary key has a generated column, and replication does not carry what is generated", "CREATE UNIQUE INDEX CONCURRENTLY on columns that are not generated, then ALTER TABLE %s DROP CONSTRAINT …, ADD PRIMARY KEY USING INDEX"},
+	GeneratedIdentity:    {"the replica identity of it, or of a partition, has a generated column, and replication does not carry what is generated", "ALTER TABLE %s REPLICA IDENTITY DEFAULT, and the same for its partitions"},
 	LargeObjectColumn:    {"a column refers to large objects, which no shard shares", "keep what %s refers to in a bytea column"},
+	Subscribed:           {"a subscription brings rows to it, past the routers, and would not know where it has moved", "on the server that publishes take %s out of the publication, then ALTER SUBSCRIPTION … REFRESH PUBLICATION, or drop the subscription"},
 }
 
 // hindrancesQuery asks of each table whether it is so.
 var hindrancesQuery = fmt.Sprintf(`
 	SELECT t.name, h.code FROM unnest($1::text[]) WITH ORDINALITY AS t (name, place) JOIN pg_class c ON c.oid = t.name::regclass
+	CROSS JOIN LATERAL (SELECT array_agg(p.oid) AS parts, array_agg(x.indexrelid) FILTER (WHERE x.indisprimary) AS keys, array_agg(x.indexrelid) FILTER (WHERE x.indisreplident AND p.relreplident = 'i') AS identities
+		FROM (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) AS tree JOIN pg_class p USING (oid) LEFT JOIN pg_index x ON x.indrelid = p.oid AND (x.indisprimary OR x.indisreplident)) AS own
 	CROSS JOIN LATERAL (VALUES
 		(1, '%s', c.relpersistence <> 'p'),
 		(2, '%s', EXISTS (SELECT FROM pg_inherits i JOIN pg_class p ON p.oid = i.inhparent WHERE i.inhrelid = c.oid AND p.relkind <> 'p')),
 		(3, '%s', NOT EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary AND x.indisvalid)),
 		(4, '%s', EXISTS (SELECT FROM pg_index x WHERE x.indrelid = c.oid AND x.indisprimary AND NOT x.indimmediate)),
-		(5, '%s', EXISTS (SELECT FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typname = 'lo'))
-	) AS h (place, code, is_so) WHERE h.is_so ORDER BY t.place, h.place`, Unlogged, Inherits, NoPrimaryKey, DeferrablePrimaryKey, LargeObjectColumn)
+		(5, '%s', `+hasGenerated("own.keys")+`),
+		(6, '%s', `+hasGenerated("own.identities")+`),
+		(7, '%s', EXISTS (SELECT FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typname = 'lo')),
+		(8, '%s', EXISTS (SELECT FROM pg_subscription_rel r JOIN pg_subscription s ON s.oid = r.srsubid WHERE r.srrelid = ANY (own.parts) AND NOT `+isOfMoveSQL("s.subname")+`))
+	) AS h (place, code, is_so) WHERE h.is_so ORDER BY t.place, h.place`, Unlogged, Inherits, NoPrimaryKey, DeferrablePrimaryKey, GeneratedPrimaryKey, GeneratedIdentity, LargeObjectColumn, Subscribed)
+
+// hasGenerated is SQL that says whether one of some indexes has a generated column among those that tell rows apart.
+func hasGenerated(indexes string) string {
+	return "EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = ANY ((x.indkey::int2[])[0:x.indnkeyatts - 1]) WHERE x.indexrelid = ANY (" + indexes + ") AND a.attgenerated <> '')"
+}
 
 // Hindrances says why rows of tables cannot be moved; nothing if all can. A move asks before it touches anything, and whoever lets a table become a sharded one says it then.
 func Hindrances(ctx context.Context, on querier, tables []string) ([]Hindrance, error) {
