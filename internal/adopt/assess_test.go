@@ -274,14 +274,18 @@ func TestPrimaryKeysThatCannotBeMade(t *testing.T) {
 		"partitioned":                     {[]string{"place"}, func(t *Table) { t.Partitioned = true }, "quiet hour"},
 		"declared":                        {[]string{"place"}, func(t *Table) { t.Triggers = []string{"cleave_guard"} }, "Through a router"},
 		"other columns than a deferrable": {[]string{"place"}, func(t *Table) { t.addUnique("notes_pkey", "p", "text"); t.Uniques[0].Deferrable = true }, "--primary-key notes.text"},
+		"a column that is generated":      {[]string{"place"}, func(t *Table) { t.Column("place").Generated = true }, "place is generated"},
+		"what is generated is unique":     {nil, func(t *Table) { t.addUnique("places", "u", "place"); t.Column("place").Generated = true }, "Say which columns"},
 	} {
 		c := databaseOf(t, "users 100: id bigserial pk, name text, a text, b text, c text\nnotes 50: user_id bigint -> users.id, place bigint, text text")
 		c.hinder("notes", shard.NoPrimaryKey)
-		p := propose(t, c, Options{})
-		if err := p.SetPrimaryKey(c.named("notes").ID(), one.columns); err != nil {
-			t.Fatal(err)
-		}
 		one.change(c.named("notes"))
+		p := propose(t, c, Options{})
+		if len(one.columns) > 0 {
+			if err := p.SetPrimaryKey(c.named("notes").ID(), one.columns); err != nil {
+				t.Fatal(err)
+			}
+		}
 		undecided := Assess(c, p, nil).Undecided()
 		if len(undecided) != 1 || !strings.Contains(undecided[0].Hint, one.want) {
 			t.Errorf("%s: %+v", name, undecided)

@@ -19,16 +19,25 @@ func (t *Table) isHindered(code shard.HindranceCode) bool {
 func (t *Table) isDeclared() bool { return slices.ContainsFunc(t.Triggers, shard.IsGuard) }
 
 // tellingRows are columns that something unique shows to tell rows apart, the fewest; nil if nothing does. What is checked only when a transaction ends
-// does not count, since a primary key of the same columns would be more than that.
+// does not count, since a primary key of the same columns would be more than that, nor what is computed, which replication does not carry.
 func (t *Table) tellingRows() []string {
 	var best []string
 	for _, u := range t.Uniques {
 		_, nulls := t.mayBeNull(u.Columns)
-		if u.Valid && u.Plain && u.Kind != "x" && !u.Deferrable && !nulls && len(u.Columns) > 0 && (best == nil || len(u.Columns) < len(best)) {
+		if u.Valid && u.Plain && u.Kind != "x" && !u.Deferrable && !nulls && t.generatedAmong(u.Columns) == "" && len(u.Columns) > 0 && (best == nil || len(u.Columns) < len(best)) {
 			best = u.Columns
 		}
 	}
 	return slices.Clone(best)
+}
+
+// generatedAmong is the first of some columns that is computed from others, which replication does not carry; empty if none is.
+func (t *Table) generatedAmong(columns []string) string {
+	at := slices.IndexFunc(columns, func(name string) bool { c := t.Column(name); return c != nil && c.Generated })
+	if at < 0 {
+		return ""
+	}
+	return columns[at]
 }
 
 // assessMoves is about what would keep rows of the table from being moved: one such table would hold back all that share its keyspace.
@@ -61,6 +70,8 @@ func (a *assessor) primaryKeyHint(t *Table, planned *TablePlan) string {
 	switch {
 	case t.Partitioned:
 		return fmt.Sprintf("Partitioned tables cannot be given one while they are in use. In a quiet hour: ALTER TABLE %s ADD PRIMARY KEY (…), with %s in it.", t, quote(planned.Key))
+	case t.generatedAmong(planned.PrimaryKey) != "":
+		return fmt.Sprintf("Name other columns: %s is generated, and replication does not carry that.", t.generatedAmong(planned.PrimaryKey))
 	case old == nil && len(planned.PrimaryKey) == 0:
 		return fmt.Sprintf("Say which columns tell its rows apart: --primary-key %[1]s.COLUMN, once for each. One that is not there, as in --primary-key %[1]s.row_id, is added and filled with UUIDs.", name)
 	case old != nil && (len(planned.PrimaryKey) == 0 || !sameSet(withColumn(planned.PrimaryKey, planned.Key), withColumn(old.Columns, planned.Key))):
