@@ -160,6 +160,7 @@ const richTable = `
 		at timestamptz(3) DEFAULT now(),
 		during tstzrange,
 		tags text[] DEFAULT '{}',
+		number bigserial,
 		PRIMARY KEY (user_id, id),
 		CONSTRAINT "code once" UNIQUE (code, user_id) WITH (fillfactor = 80) DEFERRABLE INITIALLY DEFERRED,
 		CONSTRAINT parent FOREIGN KEY (user_id, id) REFERENCES app."Orders 'x'" ON DELETE CASCADE,
@@ -177,6 +178,8 @@ const richTable = `
 	COMMENT ON TABLE app."Orders 'x'" IS 'what people''s orders are';
 	COMMENT ON COLUMN app."Orders 'x'".note IS 'a \ comment';
 	COMMENT ON INDEX app.recent IS 'for lists';
+	ALTER INDEX app.recent ALTER COLUMN 2 SET STATISTICS 400;
+	COMMENT ON SEQUENCE app."Orders 'x'_number_seq" IS 'counts';
 	COMMENT ON CONSTRAINT "code once" ON app."Orders 'x'" IS 'once';
 	ALTER TABLE app."Orders 'x'" OWNER TO owner;
 	SET ROLE owner;
@@ -202,6 +205,9 @@ func TestATableIsCarriedOverExactly(t *testing.T) {
 		t.Errorf("declared %+v", table)
 	}
 	want := described(t, servers[0], `app."Orders 'x'"`)
+	if !strings.Contains(want, `"counts"`) || !strings.Contains(want, `"2": 400`) {
+		t.Errorf("what a sequence is for, or how much is known of an index, is no part of %s", want)
+	}
 	for _, server := range servers[1:] {
 		if got := described(t, server, `app."Orders 'x'"`); got != want {
 			t.Errorf("on another shard the table is\n%s\nand not\n%s", got, want)

@@ -527,6 +527,13 @@ func (s *switching) areAlike(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sequences, err := shard.OtherBounds(ctx, s.owner, s.heir, s.tables)
+	if err != nil {
+		return err
+	}
+	for _, name := range sequences {
+		differences = append(differences, fmt.Sprintf("sequence %s does not count from where to where it does on the other shard", name))
+	}
 	return stopUnlike(append(problems, differences...))
 }
 

@@ -107,6 +107,8 @@ type Index struct {
 	Columns    []string `json:"columns"`    // the keys that are plain columns
 	Options    []string `json:"options"`
 	Valid      bool     `json:"valid"`
+	// Statistics are the targets of its columns that have one of their own, by their numbers.
+	Statistics map[int]int `json:"statistics"`
 }
 
 // Policy of row-level security.
@@ -284,6 +286,7 @@ var (
 	indexesQuery = `
 		SELECT coalesce(json_agg(json_build_object('name', x.relname, 'definition', pg_get_indexdef(i.indexrelid), 'comment', coalesce(obj_description(x.oid, 'pg_class'), ''),
 			'unique', i.indisunique, 'constraint', coalesce(c.conname, ''), 'options', coalesce(to_json(x.reloptions), '[]'), 'valid', i.indisvalid,
+			'statistics', (SELECT json_object_agg(s.attnum, s.target) FROM (SELECT a.attnum, (to_jsonb(a) ->> 'attstattarget')::int AS target FROM pg_attribute a WHERE a.attrelid = i.indexrelid ORDER BY a.attnum) AS s WHERE s.target >= 0),
 			'columns', (SELECT coalesce(json_agg(a.attname ORDER BY k.place), '[]') FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (number, place)
 				JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number WHERE k.place <= i.indnkeyatts)) ORDER BY x.relname COLLATE "C"), '[]')
 		FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid LEFT JOIN pg_constraint c ON c.conindid = i.indexrelid AND c.conrelid = i.indrelid AND c.contype IN ('u', 'p', 'x')

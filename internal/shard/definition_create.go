@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -431,6 +432,9 @@ func (i Index) statements(d *Definition) []string {
 		statements = append(statements, d.wholeIndex(i.Definition))
 	case len(i.Options) > 0:
 		statements = append(statements, fmt.Sprintf("ALTER INDEX %s SET (%s)", name, optionList(i.Options)))
+	}
+	for _, column := range slices.Sorted(maps.Keys(i.Statistics)) {
+		statements = append(statements, fmt.Sprintf("ALTER INDEX %s ALTER COLUMN %d SET STATISTICS %d", name, column, i.Statistics[column]))
 	}
 	return append(statements, commentOn("INDEX "+name, i.Comment)...)
 }

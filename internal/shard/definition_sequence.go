@@ -23,13 +23,15 @@ type Sequence struct {
 	Cycle     bool    `json:"cycle"`
 	Grants    []Grant `json:"grants"`
 	// DefaultGrants: its privileges are those that PostgreSQL gives by itself.
-	DefaultGrants bool `json:"default_grants"`
+	DefaultGrants bool   `json:"default_grants"`
+	Comment       string `json:"comment"`
 }
 
 // sequencesQuery leaves out from where to where a sequence counts: on every shard it is another stretch.
 var sequencesQuery = `
 	SELECT coalesce(json_agg(json_build_object('name', quote_ident(n.nspname) || '.' || quote_ident(c.relname), 'column', a.attname, 'identity', d.deptype = 'i',
 		'type', format_type(s.seqtypid, NULL), 'increment', s.seqincrement, 'cache', s.seqcache, 'cycle', s.seqcycle, 'default_grants', c.relacl IS NULL,
+		'comment', coalesce(obj_description(c.oid, 'pg_class'), ''),
 		'grants', ` + grantsOf("coalesce(c.relacl, acldefault('s', c.relowner))") + `) ORDER BY a.attnum, c.relname COLLATE "C"), '[]')
 	FROM pg_depend d JOIN pg_class c ON c.oid = d.objid AND c.relkind = 'S' JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_sequence s ON s.seqrelid = c.oid
 	JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid
@@ -104,7 +106,7 @@ func (s Sequence) options() string {
 	return fmt.Sprintf("INCREMENT BY %d CACHE %d %s", s.Increment, s.Cache, cycle)
 }
 
-// ownerStatements let the column own the sequence, and give privileges.
+// ownerStatements let the column own the sequence, give privileges, and say what the sequence is for.
 func (s Sequence) ownerStatements(d *Definition) []string {
 	var statements []string
 	if !s.Identity {
@@ -115,7 +117,7 @@ func (s Sequence) ownerStatements(d *Definition) []string {
 		statements = append(statements, fmt.Sprintf("REVOKE ALL ON SEQUENCE %s FROM PUBLIC, %s", s.Name, sqltext.QuoteIdentifier(d.Owner)))
 		statements = append(statements, grantStatements("SEQUENCE "+s.Name, "", s.Grants)...)
 	}
-	return statements
+	return append(statements, commentOn("SEQUENCE "+s.Name, s.Comment)...)
 }
 
 // identitySQL is what makes a column one with an identity.

@@ -37,17 +37,9 @@ func CarryBounds(ctx context.Context, from querier, to executor, tables []topolo
 	if err != nil || len(sequences) == 0 {
 		return err
 	}
-	rows, err := from.Query(ctx, "SELECT n, s.seqmin, s.seqmax, s.seqstart, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END FROM unnest($1::text[]) AS n JOIN pg_sequence s ON s.seqrelid = n::regclass", sequences)
+	found, err := readBounds(ctx, from, sequences)
 	if err != nil {
-		return fmt.Errorf("read the bounds of sequences: %w", err)
-	}
-	type bounds struct {
-		Name                          string
-		Least, Greatest, Start, Limit int64
-	}
-	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[bounds])
-	if err != nil {
-		return fmt.Errorf("read the bounds of sequences: %w", err)
+		return err
 	}
 	ends := make([]int64, len(found))
 	for i, b := range found {
@@ -60,6 +52,43 @@ func CarryBounds(ctx context.Context, from querier, to executor, tables []topolo
 		return fmt.Errorf("keep sequences from giving numbers: %w", err)
 	}
 	return nil
+}
+
+// stretch is from where to where a sequence counts, and where it stands when it has no number left.
+type stretch struct {
+	Name                          string
+	Least, Greatest, Start, Limit int64
+}
+
+func readBounds(ctx context.Context, on querier, sequences []string) ([]stretch, error) {
+	rows, err := on.Query(ctx, "SELECT n, s.seqmin, s.seqmax, s.seqstart, CASE WHEN s.seqincrement > 0 THEN s.seqmax ELSE s.seqmin END FROM unnest($1::text[]) AS n JOIN pg_sequence s ON s.seqrelid = to_regclass(n) ORDER BY n", sequences)
+	if err != nil {
+		return nil, fmt.Errorf("read the bounds of sequences: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[stretch])
+	if err != nil {
+		return nil, fmt.Errorf("read the bounds of sequences: %w", err)
+	}
+	return found, nil
+}
+
+// OtherBounds are the sequences of tables that do not count from where to where they do on another shard: somebody may have changed that since it was carried.
+func OtherBounds(ctx context.Context, on, other querier, tables []topology.TableName) (differing []string, err error) {
+	sequences, err := SequencesOf(ctx, on, tables)
+	if err != nil {
+		return nil, err
+	}
+	here, err := readBounds(ctx, on, sequences)
+	if err != nil {
+		return nil, err
+	}
+	there, err := readBounds(ctx, other, sequences)
+	for _, b := range here {
+		if !slices.Contains(there, b) {
+			differing = append(differing, b.Name)
+		}
+	}
+	return differing, err
 }
 
 // standSQL has sequences stand somewhere.

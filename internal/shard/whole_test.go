@@ -351,6 +351,13 @@ func TestNumbersAreCarried(t *testing.T) {
 	execute(t, owner, "ALTER TABLE counted ALTER up SET MINVALUE -50 SET START -50 RESTART")
 	execute(t, owner, "ALTER SEQUENCE counted_down_seq INCREMENT -1 MINVALUE -500 MAXVALUE 7 START 7 RESTART")
 	execute(t, heir, "ALTER SEQUENCE counted_down_seq INCREMENT -1 MINVALUE -1000 MAXVALUE -1 START -1 RESTART")
+	differ := func(want ...string) {
+		t.Helper()
+		if found, err := OtherBounds(t.Context(), c.conns[0], c.conns[1], tables); err != nil || !slices.Equal(found, want) {
+			t.Errorf("other bounds: %q, %v; not %q", found, err, want)
+		}
+	}
+	differ("public.counted_down_seq", "public.counted_up_seq")
 	if err := CarryBounds(t.Context(), c.conns[0], c.conns[1], tables); err != nil {
 		t.Fatal(err)
 	}
@@ -386,6 +393,7 @@ func TestNumbersAreCarried(t *testing.T) {
 			}
 		}
 	}
+	differ()
 	gives("the first numbers", owner, "-50 7")
 	gives("the copy", heir, "")
 	if given := stop(1); len(given) > 0 {
