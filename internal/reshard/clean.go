@@ -430,7 +430,7 @@ func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, slowly *throttle, 
 		if to >= leaf.Pages {
 			to = -1
 		}
-		failpoint.Hit("move.clean.rows")
+		failpoint.Hit("move." + string(r.state().Phase) + ".rows") // copying deletes too: what a former attempt has left
 		started := time.Now()
 		tag, err := conn.Exec(ctx, fmt.Sprintf("DELETE FROM ONLY %s AS t WHERE %s AND (%s)", leaf.Name, shard.PagesSQL(from, to), where))
 		if err != nil {

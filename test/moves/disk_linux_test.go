@@ -111,7 +111,7 @@ func TestADiskIsFull(t *testing.T) {
 		{"of the target, copying", "move.copy.rows", "s1", "s2", tables, true, true},
 		{"of the source, copying", "move.copy.rows", "s2", "s1", log, false, false},
 		{"of the target, catching up", "move.catching-up", "s1", "s2", tables, true, false},
-		{"of the source, cleaning", "move.clean.rows", "s2", "s1", tables, false, false},
+		{"of the source, cleaning", "move.cleaning.rows", "s2", "s1", tables, false, false},
 		{"of the target, switching", "move.switch.close", "s1", "s2", log, false, false},
 		{"of the source, switching", "move.switch.close", "s2", "s1", log, false, false},
 		{"of the target, copying, and it ends", "move.copy.rows", "s1", "s2", log, true, false},

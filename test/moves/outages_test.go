@@ -123,7 +123,7 @@ func TestEverythingDies(t *testing.T) {
 		hit    int
 		always bool // also where there is not much time
 	}{
-		{"move.copy.rows", 4, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 1, false}, {"move.switch.close", 1, true}, {"move.switch.pass", 1, false}, {"move.switch.open", 1, false}, {"move.clean.rows", 2, false},
+		{"move.copy.rows", 4, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 1, false}, {"move.switch.close", 1, true}, {"move.switch.pass", 1, false}, {"move.switch.open", 1, false}, {"move.cleaning.rows", 2, false},
 	} {
 		if !c.always && !everything() {
 			continue
