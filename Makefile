@@ -108,6 +108,7 @@ bench: ## benchmarks, as ratios against peers measured in the same run
 	cd bench && go run ./cmd/bulk -quick
 	cd bench && go run ./cmd/transfers -quick
 	cd bench && go run ./cmd/queries -quick
+	cd bench && go run ./cmd/moves -quick
 
 golden: ## regenerate the golden hash vectors with a real PostgreSQL
 	scripts/install.sh

@@ -32,16 +32,6 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg"
 )
 
-type options struct {
-	folder  string
-	rows    int
-	rounds  int
-	paces   []int
-	clients int
-	parts   string
-	streams int
-}
-
 func main() {
 	if err := command(os.Args[1:]); err != nil {
 		if !errors.Is(err, flag.ErrHelp) {
@@ -51,27 +41,12 @@ func main() {
 	}
 }
 
-var quick = rig.Quick{"rows": "100000", "rounds": "2"}
-
 func command(arguments []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	flags := flag.NewFlagSet("moves", flag.ContinueOnError)
-	o := options{paces: []int{500, 2000}}
-	flags.StringVar(&o.folder, "folder", "", "where servers have their data (default: the system's temporary folder)")
-	flags.IntVar(&o.rows, "rows", 500_000, "rows of the table, of about 200 bytes each")
-	flags.IntVar(&o.rounds, "rounds", 5, "how often each part is measured")
-	flags.IntVar(&o.clients, "clients", 8, "clients that write")
-	flags.IntVar(&o.streams, "streams", 1, "streams of the copy")
-	flags.StringVar(&o.parts, "part", "", "copy, pause, curve or load (default: all)")
-	short := flags.Bool("quick", false, "a short run: "+quick.Usage())
-	if err := flags.Parse(arguments); err != nil {
+	o, err := parseOptions(arguments)
+	if err != nil {
 		return err
-	}
-	if *short {
-		if err := quick.Preset(flags); err != nil {
-			return err
-		}
 	}
 	return run(ctx, o, os.Stdout)
 }
@@ -100,7 +75,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		name string
 		run  func(context.Context) error
 	}{{"copy", l.copy}, {"pause", l.pause}, {"curve", l.curve}, {"load", l.load}} {
-		if o.parts != "" && o.parts != part.name {
+		if !slices.Contains(o.parts, part.name) {
 			continue
 		}
 		if err := part.run(ctx); err != nil {
