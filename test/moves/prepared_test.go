@@ -88,6 +88,27 @@ func TestARouterDiesWithTransactionsPrepared(t *testing.T) {
 		execute(t, source, "ROLLBACK PREPARED 'somebody''s'")
 		s.await(t, move, "done")
 	})
+	t.Run("past the routers, when statements are held", func(t *testing.T) {
+		const point = "move.switch.hold"
+		conn := s.client(t)
+		key := s.keyOn(t, conn, shards[1])
+		move := s.heldAt(t, point, api.StartMove{From: shards[1], To: shards[0], PauseLimitMS: 20_000})
+		source := s.onShard(t, 3)
+		execute(t, source, "BEGIN")
+		execute(t, source, "UPDATE fixed SET filler = 'late' WHERE id = $1", key)
+		execute(t, source, "PREPARE TRANSACTION 'somebody''s'")
+		s.release(t, point)
+		time.Sleep(500 * time.Millisecond)
+		if m, err := s.Routers[0].API().Move(t.Context(), move); err != nil || m.Phase != "switching" {
+			t.Errorf("the switch did not wait: the move is %s, %v", m.Phase, err)
+		}
+		execute(t, source, "COMMIT PREPARED 'somebody''s'")
+		s.heldForNone(t, s.await(t, move, "done"))
+		var filler string
+		if err := conn.QueryRow(t.Context(), "SELECT filler FROM fixed WHERE id = $1", key).Scan(&filler); err != nil || filler != "late" {
+			t.Errorf("what was prepared has come to be %q on the new owner, %v", filler, err)
+		}
+	})
 	s.finish(t)
 }
 
