@@ -27,6 +27,7 @@ func (r *run) keep(ctx context.Context) error {
 	if err := r.endForward(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit("move.forward.ended")
 	if !r.toldSides.Equal(move.Since) {
 		if err := r.recordSides(ctx); err != nil {
 			return err
@@ -289,6 +290,7 @@ func (r *run) withdraw(ctx context.Context, is, next mark) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit("move.withdrawn")
 	if err := r.awaitSettled(ctx, now.Version()); err != nil {
 		return err
 	}
@@ -343,6 +345,7 @@ func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := forgetTables(); err != nil {
 		return err
 	}
+	failpoint.Hit("move.tables.forgotten")
 	if err := r.restoreIdentities(ctx, conn, name); err != nil {
 		return err
 	}

@@ -70,7 +70,11 @@ func (r *run) clear(ctx context.Context, now *topology.Map) error {
 		return err
 	}
 	if move.isWhole() {
-		return r.makeWhole(ctx, now, move.Target)
+		if err := r.makeWhole(ctx, now, move.Target); err != nil {
+			return err
+		}
+		failpoint.Hit("move.tables.made")
+		return nil
 	}
 	return r.deleteRows(ctx, now, move.Target)
 }
@@ -228,6 +232,7 @@ func (c *copier) makeSlot(ctx context.Context) (*pgconn.PgConn, error) {
 		_ = conn.Close(ctx)
 		return nil, fmt.Errorf("make a replication slot on shard %q: %w", c.move.Source, err)
 	}
+	failpoint.Hit("move.slot.made")
 	c.snapshot = string(results[0].Rows[0][2])
 	return conn, nil
 }

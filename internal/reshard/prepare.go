@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cleavedb/cleave/internal/failpoint"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/sqltext"
@@ -43,7 +44,11 @@ func (r *run) prepare(ctx context.Context) error {
 		return r.prepareWhole(ctx, now)
 	}
 	if err := r.everywhere(ctx, map[int]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {
-		return r.makeViews(ctx, conn, name, true)
+		if err := r.makeViews(ctx, conn, name, true); err != nil {
+			return err
+		}
+		failpoint.Hit("move.views.made")
+		return nil
 	}); err != nil {
 		return err
 	}
@@ -207,6 +212,7 @@ func (r *run) widenIdentities(ctx context.Context, now *topology.Map, side strin
 			if err := r.alterPatiently(ctx, conn, "ALTER TABLE "+one.Table+" REPLICA IDENTITY FULL"); err != nil {
 				return fmt.Errorf("change the replica identity of table %s: %w", one.Table, err)
 			}
+			failpoint.Hit("move.identity.widened")
 		}
 		return nil
 	})
@@ -303,6 +309,7 @@ func (r *run) publication(ctx context.Context, now *topology.Map, side, name str
 		if err != nil {
 			return fmt.Errorf("make publication %s on shard %q: %w", name, side, err)
 		}
+		failpoint.Hit("move.published")
 		return nil
 	})
 }
@@ -320,6 +327,7 @@ func (r *run) announce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit("move.announced")
 	if err := r.awaitSettled(ctx, now.Version()); err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ func (r *run) subscribe(ctx context.Context, on, to, name string, enabled bool) 
 		if err != nil {
 			return fmt.Errorf("make subscription %s on shard %q: %w", name, on, withoutSecrets(err))
 		}
+		failpoint.Hit("move.subscribed")
 		return nil
 	})
 }
@@ -381,6 +382,7 @@ func (r *run) makeWayBack(ctx context.Context) error {
 		})
 	})
 	if err == nil {
+		failpoint.Hit("move.slot.back")
 		err = r.subscribe(ctx, move.Source, move.Target, move.back(), false)
 	}
 	if err != nil {

@@ -230,6 +230,7 @@ func (r *run) phase(ctx context.Context) error {
 	}
 	switch r.state().Phase {
 	case Asked:
+		failpoint.Hit("move.asked")
 		return r.enter(ctx, Checking)
 	case Checking:
 		return r.check(ctx)

@@ -256,7 +256,7 @@ func (s *switching) rehearseSteps(ctx context.Context) error {
 	soon, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit/2)
 	defer cancel()
 	mark := "rehearsal " + time.Now().UTC().Format(time.RFC3339Nano)
-	if err := shard.PassMark(soon, s.owner, s.heir, s.move.ID, mark, rehearsed); err != nil {
+	if err := shard.PassMark(soon, s.owner, s.heir, s.move.ID, mark, rehearsed, func() {}); err != nil {
 		return err
 	}
 	if _, err := s.owner.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", s.move.ID, mark); err != nil { // it goes on the heir too
@@ -600,6 +600,7 @@ func (s *switching) fenceAndRecord(ctx context.Context) (err error) {
 	if s.now, err = s.r.publish(ctx, s.closed(), nil, s.holding()); err != nil {
 		return err
 	}
+	failpoint.Hit("move.switch.published")
 	return s.onBoth(func(conn *pgx.Conn, name string) error {
 		err := s.closes[name].FenceAndRecord(ctx, conn, s.now, minimum, s.settled)
 		var newer *shard.NewerError
@@ -618,7 +619,7 @@ func (s *switching) awaitWriters(ctx context.Context) error {
 
 // mark waits until everything has come over, and notes that on the heir: together with where its own changes begin, for the way back.
 func (s *switching) mark(ctx context.Context) error {
-	return shard.PassMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano), shard.ArrivedFrom(s.from))
+	return shard.PassMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano), shard.ArrivedFrom(s.from), func() { failpoint.Hit("move.switch.marked") })
 }
 
 // open gives the rows to their new owner.

@@ -134,6 +134,9 @@ func (r *run) watchWhole(ctx context.Context, conn *pgx.Conn) error {
 		if err == nil {
 			err = r.inShortLock(ctx, conn, func(tx pgx.Tx) error { return shard.WatchWhole(ctx, tx, r.id, table) })
 		}
+		if err == nil {
+			failpoint.Hit("move.watched")
+		}
 	}
 	return err
 }
@@ -357,6 +360,7 @@ func (s *switching) fenceWhole(ctx context.Context) (err error) {
 	if s.now, err = s.r.publish(ctx, s.holding(), []string{s.from, s.to}, s.before()); err != nil {
 		return err
 	}
+	failpoint.Hit("move.switch.published")
 	return s.fence(ctx)
 }
 
@@ -379,6 +383,7 @@ func (s *switching) carryNumbers(ctx context.Context) error {
 	if err := shard.CarryNumbers(ctx, s.owner, s.heir, s.move.ID, s.numbers); err != nil {
 		return err
 	}
+	failpoint.Hit("move.switch.carried")
 	return shard.OpenWhole(ctx, s.heir, s.move.ID, shard.AtOnce)
 }
 
@@ -619,11 +624,16 @@ func (r *run) dropWhole(ctx context.Context, now *topology.Map, side string) err
 				return err
 			}
 		}
-		return r.inShortLock(ctx, conn, func(tx pgx.Tx) error {
+		err := r.inShortLock(ctx, conn, func(tx pgx.Tx) error {
 			if err := shard.DropWhole(ctx, tx, r.id, move.wholeTables()); err != nil {
 				return err
 			}
 			return definitions.Clear(ctx, tx, move.Schemas)
 		})
+		if err != nil {
+			return err
+		}
+		failpoint.Hit("move.tables.dropped")
+		return nil
 	})
 }

@@ -117,22 +117,23 @@ const holdPatience = 2 * time.Second
 
 // AwaitMark leaves a mark on one shard, and waits until it has come to the other.
 func AwaitMark(ctx context.Context, from, to *pgx.Conn, move, mark string) error {
-	return passes(ctx, from, move, mark, 20*time.Millisecond, func() (bool, error) { return HasMark(ctx, to, move, mark) })
+	return passes(ctx, from, move, mark, 20*time.Millisecond, func() {}, func() (bool, error) { return HasMark(ctx, to, move, mark) })
 }
 
-// PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own. Others wait for that.
-func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string) error {
-	return passes(ctx, from, move, mark, 2*time.Millisecond, func() (bool, error) {
+// PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own. Others wait for that. Somebody is told when the mark is left.
+func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string, left func()) error {
+	return passes(ctx, from, move, mark, 2*time.Millisecond, left, func() (bool, error) {
 		tag, err := to.Exec(ctx, "INSERT INTO cleave.marks (move, mark) SELECT $1, $3 || pg_current_wal_insert_lsn() FROM cleave.marks WHERE move = $1 AND mark = $2 ON CONFLICT DO NOTHING", move, mark, note)
 		return tag.RowsAffected() > 0, err
 	})
 }
 
 // passes leaves a mark and looks for it on the other shard until it is there, at times that are so far apart at most.
-func passes(ctx context.Context, from *pgx.Conn, move, mark string, apart time.Duration, there func() (bool, error)) error {
+func passes(ctx context.Context, from *pgx.Conn, move, mark string, apart time.Duration, left func(), there func() (bool, error)) error {
 	if err := LeaveMark(ctx, from, move, mark); err != nil {
 		return err
 	}
+	left()
 	for pause := 300 * time.Microsecond; ; pause = min(2*pause, apart) {
 		if has, err := there(); err != nil || has {
 			return err

@@ -10,7 +10,7 @@ import (
 	"github.com/cleavedb/cleave/test/faults"
 )
 
-// TestAWayBackHasEverything: its slot is made when all transactions that began earlier have ended, however long that takes, and whoever made it may be cut off meanwhile. What is written after the switch is there after a roll-back.
+// TestAWayBackHasEverything: its slot is made when all transactions that began earlier have ended, however long that takes, and whoever made it may be cut off meanwhile. What is written after the switch is there after a roll-back: line M13.
 func TestAWayBackHasEverything(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)

@@ -18,7 +18,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/api"
-	"github.com/cleavedb/cleave/internal/failpoint/orders"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/test/faults"
@@ -445,39 +444,38 @@ func (l *ledger) refusesStrangers(t *testing.T, shard int) {
 	}
 }
 
-// wholePoint is where the leader is killed while whole tables move.
-type wholePoint struct {
-	line, point string
-	when, wish  string // the wish comes in that phase
-	ends        string
-	always      bool
+// wholePoints are where the leader is killed while whole tables move, schemaPoints those that are about schemas alone.
+var wholePoints = []crashPoint{
+	{row: "W1", point: "move.preparing"},
+	{row: "W1 a trigger", point: "move.watched"},
+	{row: "W1 tables", point: "move.tables.made"},
+	{row: "W2", point: "move.copy.rows", hit: 2},
+	{row: "W3", point: "move.copied"},
+	{row: "W3a", point: "move.complete.part", always: true},
+	{row: "W3a all", point: "move.catching-up"},
+	{row: "W3b", point: "move.tied", always: true},
+	{row: "W3b valid", point: "move.validated"},
+	{row: "W4", point: "move.switch.hold", always: true},
+	{row: "W5 published", point: "move.switch.published"},
+	{row: "W5", point: "move.switch.fence"},
+	{row: "W6", point: "move.switch.close"},
+	{row: "W7 the owner's numbers", point: "move.switch.carried"},
+	{row: "W7 numbers", point: "move.switch.numbers"},
+	{row: "W7", point: "move.switch.pass"},
+	{row: "W8", point: "move.switch.open", always: true},
+	{row: "W9", point: "move.cleaning"},
+	{row: "W9 dropped", point: "move.tables.dropped", always: true},
+	{row: "M24", point: "move.tables.forgotten"},
+	{row: "M24a", point: "move.forgotten", always: true},
+	{row: "W10", point: "move.cancelling", when: "ready", wish: "cancel", ends: "cancelled", always: true},
+	{row: "W10 dropped", point: "move.tables.dropped", when: "ready", wish: "cancel", ends: "cancelled"},
 }
 
-// wholePoints are the lines of DESIGN.md about whole tables, schemaPoints those that are about schemas alone.
-var wholePoints = []wholePoint{
-	{"W1", "move.preparing", "", "", "done", false},
-	{"W2", "move.copy.rows", "", "", "done", false},
-	{"W3", "move.copied", "", "", "done", false},
-	{"W3a", "move.complete.part", "", "", "done", true},
-	{"W3a all", "move.catching-up", "", "", "done", false},
-	{"W3b", "move.tied", "", "", "done", true},
-	{"W3b valid", "move.validated", "", "", "done", false},
-	{"W4", "move.switch.hold", "", "", "done", true},
-	{"W5", "move.switch.fence", "", "", "done", false},
-	{"W6", "move.switch.close", "", "", "done", false},
-	{"W7", "move.switch.pass", "", "", "done", false},
-	{"W7 numbers", "move.switch.numbers", "", "", "done", false},
-	{"W8", "move.switch.open", "", "", "done", true},
-	{"W9", "move.cleaning", "", "", "done", false},
-	{"M24a", "move.forgotten", "", "", "done", true},
-	{"W10", "move.cancelling", "ready", "cancel", "cancelled", true},
-}
-
-var schemaPoints = []wholePoint{
-	{"W12", "move.named", "", "", "done", true},
-	{"W12a", "move.listed", "", "", "done", true},
-	{"W13", "move.unlisted", "", "", "done", true},
-	{"W13 cancelled", "move.unlisted", "ready", "cancel", "cancelled", false},
+var schemaPoints = []crashPoint{
+	{row: "W12", point: "move.named", always: true},
+	{row: "W12a", point: "move.listed", always: true},
+	{row: "W13", point: "move.unlisted", always: true},
+	{row: "W13 cancelled", point: "move.unlisted", when: "ready", wish: "cancel", ends: "cancelled"},
 }
 
 // TestTheLeaderDiesWithWholeTables at every step: another one goes on, and nothing is lost.
@@ -485,7 +483,7 @@ func TestTheLeaderDiesWithWholeTables(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	l := faultyLedger(t, s, 3, "")
-	playPoints(t, s, l, wholePoints)
+	l.playPoints(t, wholePoints)
 }
 
 // TestTheLeaderDiesWithASchema where the map lists its tables and lists them no more. All else are the steps of whole tables.
@@ -497,57 +495,28 @@ func TestTheLeaderDiesWithASchema(t *testing.T) {
 	if everything() {
 		points = slices.Concat(schemaPoints, wholePoints)
 	}
-	playPoints(t, s, l, points)
+	l.playPoints(t, points)
 }
 
-// playPoints kills the leader at each point.
-func playPoints(t *testing.T, s *stage, l *ledger, points []wholePoint) {
+// playPoints kills the leader at each point, and looks at the tables after each move.
+func (l *ledger) playPoints(t *testing.T, points []crashPoint) {
 	t.Helper()
 	defer l.stop()
-	shards := [2]string{"s1", "s2"}
-	for _, c := range points {
-		if !c.always && !everything() {
-			continue
-		}
-		ok := t.Run(strings.ReplaceAll(c.line, " ", "_"), func(t *testing.T) {
-			leader, err := s.Leader(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := orders.Give(s.Orders, c.point, orders.Order{Act: orders.Kill, Process: leader.PID()}); err != nil {
-				t.Fatal(err)
-			}
-			request := l.request(shards[1])
-			request.Manual = c.when == "ready"
-			id := s.start(t, request)
-			if c.when != "" {
-				s.await(t, id, c.when)
-				s.wish(t, id, c.wish)
-			}
-			killed, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			if err := leader.WaitKilled(killed); err != nil {
-				t.Fatal(err)
-			}
-			if err := leader.Start(); err != nil {
-				t.Fatal(err)
-			}
-			s.await(t, id, c.ends)
-			if c.ends == "done" {
-				shards[0], shards[1] = shards[1], shards[0]
-			}
-			l.isOn(t, shards[0])
-			s.clean(t)
-		})
-		if !ok {
-			break
-		}
+	request := func(_, to string) api.StartMove {
+		r := l.request(to)
+		r.Throttle = of(false) // where all cases are run its writers hardly rest: a move would give way to them, while the tables grow
+		return r
 	}
-	if err := s.Heal(t.Context()); err != nil {
+	owner := l.s.playPoints(t, points, request, func(t *testing.T, owner string) {
+		t.Helper()
+		l.isOn(t, owner)
+		l.s.clean(t)
+	})
+	if err := l.s.Heal(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	l.stop()
-	l.check(t, shards[0])
+	l.check(t, owner)
 	t.Logf("%d statements", l.done.Load())
 }
 
