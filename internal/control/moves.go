@@ -23,9 +23,6 @@ func (c *Cluster) StartMoves(ctx context.Context, request api.StartMove) (api.Mo
 	if err := checkOptions(request); err != nil {
 		return api.MoveList{}, err
 	}
-	if request.Streams < 0 || request.Streams > reshard.MostStreams {
-		return api.MoveList{}, &InvalidError{Message: fmt.Sprintf("%d streams cannot copy rows at once", request.Streams), Hint: fmt.Sprintf("Write a number from 1 to %d: each stream has a connection to both shards.", reshard.MostStreams)}
-	}
 	undeclared, err := c.undeclared(ctx, m, request)
 	if err != nil {
 		return api.MoveList{}, err
@@ -222,7 +219,6 @@ func keyspaceMoves(k *topology.Keyspace, request api.StartMove) ([]*reshard.Move
 
 // Limits of options that somebody may have meant otherwise.
 const (
-	maxStreams   = 64
 	longestKeep  = 366 * 24 * time.Hour
 	longestPause = time.Hour
 )
@@ -233,8 +229,8 @@ func checkOptions(request api.StartMove) error {
 	switch {
 	case err != nil:
 		return err
-	case request.Streams < 0 || request.Streams > maxStreams:
-		return &InvalidError{Message: fmt.Sprintf("%d copies cannot run at once", request.Streams), Hint: fmt.Sprintf("Up to %d can; each takes a connection on both shards.", maxStreams)}
+	case request.Streams < 0 || request.Streams > reshard.MostStreams:
+		return &InvalidError{Message: fmt.Sprintf("%d copies cannot run at once", request.Streams), Hint: fmt.Sprintf("Up to %d can; each takes a connection on both shards.", reshard.MostStreams)}
 	case !(request.KeepSeconds >= 0) || request.KeepSeconds > longestKeep.Seconds():
 		return &InvalidError{Message: fmt.Sprintf("a way back cannot be kept for %g seconds", request.KeepSeconds), Hint: "A year is the longest; the servers keep what they need for it."}
 	case request.PauseLimitMS < 0 || request.PauseLimitMS > longestPause.Milliseconds():

@@ -105,21 +105,26 @@ func (r *run) noteServers(ctx context.Context) error {
 
 // sameServers says whether both servers are those that they were when the copy began.
 func (r *run) sameServers(ctx context.Context) (bool, error) {
-	move := r.state()
-	for i, side := range move.sides() {
-		var state string
-		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			state, err = shard.ServerState(ctx, conn)
-			return err
-		})
-		if err != nil {
+	for _, side := range r.state().sides() {
+		if same, err := r.sameServer(ctx, side); err != nil || !same {
 			return false, err
-		}
-		if state != [2]string{move.SourceState, move.TargetState}[i] {
-			return false, nil
 		}
 	}
 	return true, nil
+}
+
+func (r *run) sameServer(ctx context.Context, side string) (same bool, err error) {
+	move := r.state()
+	was := move.SourceState
+	if side == move.Target {
+		was = move.TargetState
+	}
+	err = r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
+		state, err := shard.ServerState(ctx, conn)
+		same = state == was
+		return err
+	})
+	return same && err == nil, err
 }
 
 // copier is one attempt to copy.

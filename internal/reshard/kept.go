@@ -56,6 +56,9 @@ func (r *run) giveUp(ctx context.Context, side, slot string) (why string, err er
 		return "", err
 	}
 	if l.gone {
+		if same, err := r.sameServer(ctx, side); err != nil || !same { // a standby that became the server never had it
+			return anotherServer, err
+		}
 		return l.why(), nil
 	}
 	if err := r.dropSlot(ctx, side, slot); err != nil {
