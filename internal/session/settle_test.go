@@ -349,7 +349,7 @@ func TestASessionSaysTheVersionThatItGoesBy(t *testing.T) {
 	go func() {
 		defer close(looked)
 		for looking.Err() == nil && !settled.Load() {
-			settled.Store(w.server.isSettled(newer, []string{"main"}) && now.Load() == newer)
+			settled.Store(now.Load() == newer && w.server.isSettled(newer, []string{"main"})) // in this order: before it there is nothing to settle
 		}
 	}()
 	ended := make(chan error, 1)

@@ -636,7 +636,7 @@ func TestALargeSchemaMoves(t *testing.T) {
 	if _, err := s.Routers[0].API().CreateKeyspace(t.Context(), api.CreateKeyspace{Name: tenants, Strategy: topology.BySchema}); err != nil {
 		t.Fatal(err)
 	}
-	tables := 40
+	tables := 15
 	if everything() {
 		tables = 150
 	}
