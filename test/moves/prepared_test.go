@@ -79,7 +79,9 @@ func TestARouterDiesWithTransactionsPrepared(t *testing.T) {
 			break
 		}
 	}
-	number := func(name string) int { return 1 + slices.IndexFunc(s.Shards, func(one *faults.Shard) bool { return one.Name == name }) }
+	number := func(name string) int {
+		return 1 + slices.IndexFunc(s.Shards, func(one *faults.Shard) bool { return one.Name == name })
+	}
 	t.Run("past the routers", func(t *testing.T) {
 		move := s.start(t, api.StartMove{From: shards[0], To: shards[1], Manual: true})
 		s.await(t, move, "ready")
