@@ -136,6 +136,9 @@ func (s *stage) crashes(t *testing.T, c crashPoint, request api.StartMove) (end 
 		order()
 	}
 	request.Manual = c.when == "ready"
+	if !everything() {
+		request.Throttle = of(false) // beside other tests moves would give way to those
+	}
 	if c.hit > 1 {
 		request.Streams = 1 // of those that come by at the same time not all are counted
 	}

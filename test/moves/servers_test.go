@@ -57,6 +57,9 @@ func TestServersDie(t *testing.T) {
 // crashAt starts a move, and kills a shard's server while the leader is at a point; it comes back a second later.
 func (s *stage) crashAt(t *testing.T, point string, shard int, request api.StartMove) (id string) {
 	t.Helper()
+	if !everything() {
+		request.Throttle = of(false) // beside other tests moves would give way to those
+	}
 	id = s.heldAt(t, point, request)
 	if err := s.Shards[shard].Crash(false); err != nil {
 		t.Fatal(err)
@@ -315,10 +318,11 @@ func TestASleepingLeaderWakesUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer leader.Continue()
-			there := s.start(t, api.StartMove{From: "s1", To: "s2"})
+			limits := api.MoveLimits{Throttle: of(everything())}
+			there := s.start(t, api.StartMove{From: "s1", To: "s2", MoveLimits: limits})
 			s.reached(t, c.point)
 			s.await(t, there, "done")
-			back := s.start(t, api.StartMove{From: "s2", To: "s1"})
+			back := s.start(t, api.StartMove{From: "s2", To: "s1", MoveLimits: limits})
 			s.await(t, back, "done")
 			leader.Continue()
 			time.Sleep(2 * time.Second) // it does what it can
