@@ -233,11 +233,16 @@ func TestATargetThatCannotKeepUp(t *testing.T) {
 	execute(t, target, "BEGIN")
 	execute(t, target, "LOCK TABLE entries IN SHARE MODE") // nobody writes to it there
 	source := s.onShard(t, 1)
-	s.release(t, "move.catching-up")
 	write := func() error {
 		_, err := source.Exec(t.Context(), "UPDATE entries SET body = body")
 		return err
 	}
+	for range 30 { // or the target is close before it is far behind
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.release(t, "move.catching-up")
 	s.eventually(t, "it says that it cannot", func() error {
 		m, err := s.Routers[0].API().Move(t.Context(), id)
 		if err == nil && !strings.Contains(m.Waiting, "cannot keep up with the writers") {
