@@ -28,6 +28,7 @@ const (
 	GeneratedIdentity    HindranceCode = "generated_identity"
 	LargeObjectColumn    HindranceCode = "large_object_column"
 	Subscribed           HindranceCode = "subscribed"
+	ReplicatedTrigger    HindranceCode = "replicated_trigger"
 )
 
 // String is the hindrance in one line.
@@ -43,6 +44,7 @@ var hindranceTexts = map[HindranceCode][2]string{
 	GeneratedIdentity:    {"the replica identity of it, or of a partition, has a generated column, and replication does not carry what is generated", "ALTER TABLE %s REPLICA IDENTITY DEFAULT, and the same for its partitions"},
 	LargeObjectColumn:    {"a column refers to large objects, which no shard shares", "keep what %s refers to in a bytea column"},
 	Subscribed:           {"a subscription brings rows to it, past the routers, and would not know where it has moved", "on the server that publishes take %s out of the publication, then ALTER SUBSCRIPTION … REFRESH PUBLICATION, or drop the subscription"},
+	ReplicatedTrigger:    {"a trigger of it, or of a partition, fires for replicated rows, so moving rows would run it", "ALTER TABLE %s ENABLE TRIGGER …, and the same for its partitions"},
 }
 
 // hindrancesQuery asks of each table whether it is so.
@@ -58,8 +60,9 @@ var hindrancesQuery = fmt.Sprintf(`
 		(5, '%s', `+hasGenerated("own.keys")+`),
 		(6, '%s', `+hasGenerated("own.identities")+`),
 		(7, '%s', EXISTS (SELECT FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typname = 'lo')),
-		(8, '%s', EXISTS (SELECT FROM pg_subscription_rel r JOIN pg_subscription s ON s.oid = r.srsubid WHERE r.srrelid = ANY (own.parts) AND NOT `+isOfMoveSQL("s.subname")+`))
-	) AS h (place, code, is_so) WHERE h.is_so ORDER BY t.place, h.place`, Unlogged, Inherits, NoPrimaryKey, DeferrablePrimaryKey, GeneratedPrimaryKey, GeneratedIdentity, LargeObjectColumn, Subscribed)
+		(8, '%s', EXISTS (SELECT FROM pg_subscription_rel r JOIN pg_subscription s ON s.oid = r.srsubid WHERE r.srrelid = ANY (own.parts) AND NOT `+isOfMoveSQL("s.subname")+`)),
+		(9, '%s', EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = ANY (own.parts) AND g.tgenabled IN ('A', 'R')))
+	) AS h (place, code, is_so) WHERE h.is_so ORDER BY t.place, h.place`, Unlogged, Inherits, NoPrimaryKey, DeferrablePrimaryKey, GeneratedPrimaryKey, GeneratedIdentity, LargeObjectColumn, Subscribed, ReplicatedTrigger)
 
 // hasGenerated is SQL that says whether one of some indexes has a generated column among those that tell rows apart.
 func hasGenerated(indexes string) string {

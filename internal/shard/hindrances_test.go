@@ -11,7 +11,7 @@ import (
 func TestWhatHindersMoves(t *testing.T) {
 	c := newCluster(t, 2)
 	publisher, conn := connectAsClient(t, specOf("s1", c.servers[0])), c.conns[1]
-	tables := []string{"plain", "fed", "parted", "fed_parted", "computed", "computed_too", "told", "parted_told"}
+	tables := []string{"plain", "fed", "parted", "fed_parted", "computed", "computed_too", "told", "parted_told", "fires", "parted_fires"}
 	for _, sql := range []string{
 		"CREATE TABLE public.plain (id int, n int GENERATED ALWAYS AS (id) STORED, PRIMARY KEY (id) INCLUDE (n))", "CREATE TABLE public.fed (id int PRIMARY KEY)",
 		"CREATE TABLE public.parted (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE public.parted_1 PARTITION OF public.parted FOR VALUES FROM (0) TO (10)",
@@ -20,6 +20,10 @@ func TestWhatHindersMoves(t *testing.T) {
 		"CREATE TABLE public.told (id int PRIMARY KEY, n int GENERATED ALWAYS AS (id) STORED NOT NULL)", "CREATE UNIQUE INDEX tells ON public.told (n)", "ALTER TABLE public.told REPLICA IDENTITY USING INDEX tells",
 		"CREATE TABLE public.parted_told (id int PRIMARY KEY, n int GENERATED ALWAYS AS (id) STORED NOT NULL) PARTITION BY RANGE (id)", "CREATE TABLE public.told_1 PARTITION OF public.parted_told FOR VALUES FROM (0) TO (10)",
 		"CREATE UNIQUE INDEX tells_1 ON public.told_1 (n)", "ALTER TABLE public.told_1 REPLICA IDENTITY USING INDEX tells_1",
+		"CREATE FUNCTION public.fires() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'", "CREATE TRIGGER fires AFTER INSERT ON public.plain FOR EACH ROW EXECUTE FUNCTION public.fires()",
+		"CREATE TABLE public.fires (id int PRIMARY KEY)", "CREATE TRIGGER fires AFTER INSERT ON public.fires FOR EACH ROW EXECUTE FUNCTION public.fires()", "ALTER TABLE public.fires ENABLE ALWAYS TRIGGER fires",
+		"CREATE TABLE public.parted_fires (id int PRIMARY KEY) PARTITION BY RANGE (id)", "CREATE TABLE public.fires_1 PARTITION OF public.parted_fires FOR VALUES FROM (0) TO (10)",
+		"CREATE TRIGGER fires AFTER INSERT ON public.fires_1 FOR EACH ROW EXECUTE FUNCTION public.fires()", "ALTER TABLE public.fires_1 ENABLE REPLICA TRIGGER fires",
 	} {
 		execute(t, publisher, sql)
 		execute(t, conn, sql)
@@ -39,6 +43,7 @@ func TestWhatHindersMoves(t *testing.T) {
 	}
 	want := []string{
 		"public.fed subscribed", "public.fed_parted subscribed", "public.computed generated_primary_key", "public.computed_too generated_primary_key", "public.told generated_identity", "public.parted_told generated_identity",
+		"public.fires replicated_trigger", "public.parted_fires replicated_trigger",
 	}
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Error(diff)

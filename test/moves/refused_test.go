@@ -27,6 +27,10 @@ func (s *stage) refusals() (list []refusal) {
 		{1, "ALTER TABLE TABLE_T SET UNLOGGED", "ALTER TABLE TABLE_T SET LOGGED", "unlogged"},
 		{1, "CREATE TABLE parent (); ALTER TABLE TABLE_T INHERIT parent", "ALTER TABLE TABLE_T NO INHERIT parent; DROP TABLE parent", "inherits"},
 		{1, "CREATE DOMAIN lo AS oid; ALTER TABLE TABLE_T ADD COLUMN content lo", "ALTER TABLE TABLE_T DROP COLUMN content; DROP DOMAIN lo", "large objects"},
+		{
+			1, "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW;END'; CREATE TRIGGER noted BEFORE INSERT ON TABLE_T FOR EACH ROW EXECUTE FUNCTION noted(); ALTER TABLE TABLE_T ENABLE ALWAYS TRIGGER noted",
+			"DROP TRIGGER noted ON TABLE_T; DROP FUNCTION noted", "fires for replicated rows",
+		},
 		{1, feed, "ALTER SUBSCRIPTION feeds SET (slot_name = NONE); DROP SUBSCRIPTION feeds", "a subscription brings rows"},
 		{2, "SELECT pg_create_physical_replication_slot('taken_' || i) FROM generate_series(1, 32) AS i", "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE starts_with(slot_name, 'taken_')", "replication slots are in use"},
 	}
