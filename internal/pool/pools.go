@@ -16,7 +16,9 @@ import (
 type Pools struct {
 	config Config
 	total  total
-	table  atomic.Pointer[[]*shardPool] // by the shard's number; nil where there is none
+	// partings are backends that were lent when they were closed.
+	partings partings
+	table    atomic.Pointer[[]*shardPool] // by the shard's number; nil where there is none
 
 	ctx    context.Context // of everything that runs
 	cancel context.CancelFunc

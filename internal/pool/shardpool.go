@@ -472,11 +472,16 @@ func (s *shardPool) close(b *Backend, reason string) {
 	if b.standing == idle {
 		b.role.removeIdle(b)
 	}
+	parted := func() {}
+	if b.standing == lent {
+		parted = s.pools.partings.begin()
+	}
 	s.move(b, closing)
 	s.pools.total.closing.Add(1)
 	s.pools.config.Logger.Debug("closing a backend", "shard", s.spec.Name, "role", b.role.user, "pid", b.pid, "reason", reason)
 	s.pools.tasks.Go(func() {
 		b.hangUp()
+		parted()
 		s.free(b)
 		s.pools.feed()
 	})

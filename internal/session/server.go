@@ -440,8 +440,8 @@ func (s *Server) serve(entry, ctx context.Context, conn net.Conn, standing stand
 		return
 	}
 	err := session.serve()
-	s.remove(session)
 	session.leave()
+	s.remove(session) // last: until its backends are on their way out, what it has used counts
 	if err != nil && !errors.Is(err, errEnd) {
 		s.config.Logger.Debug("a session ended", "session", session.number, "user", session.user, "error", err)
 	}
@@ -455,8 +455,8 @@ func (s *session) survive() {
 	}
 	s.server.config.Logger.Error("a session panicked and was ended", "session", s.number, "user", s.user, "panic", cause, "stack", string(debug.Stack()))
 	s.mu.giveUp()
-	s.server.remove(s)
 	s.abandon()
+	s.server.remove(s)
 }
 
 // abandon is leave for a session of which nobody knows where it stopped: it looks at as little as it can.

@@ -406,12 +406,20 @@ func (s *Server) settle(ctx context.Context) {
 	}
 }
 
-// awaitSettled waits until no session uses anything that differs between two maps under the older one. It gives up when there is another map.
+// awaitSettled waits until no session uses anything that differs between two maps under the older one, and until servers have ended what sessions left behind that are gone. It gives up when there is another map.
 func (s *Server) awaitSettled(ctx context.Context, before, m *topology.Map, changed <-chan struct{}) bool {
 	differs := differingKeyspaces(before, m)
+	if len(differs) == 0 {
+		return true
+	}
 	began := time.Now()
+	var released bool  // nobody uses anything under the older one
+	var retired uint64 // by then
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		if s.isSettled(m, differs) {
+		if !released && s.isSettled(m, differs) {
+			released, retired = true, s.config.Pools.Retired()
+		}
+		if released && s.config.Pools.HaveParted(retired) { // what a client has left in the middle of may still commit
 			return true
 		}
 		if time.Since(began) > settlesSoon { // a long transaction, most likely, and each look takes its time
@@ -441,9 +449,6 @@ func differingKeyspaces(before, m *topology.Map) []string {
 }
 
 func (s *Server) isSettled(m *topology.Map, keyspaces []string) bool {
-	if len(keyspaces) == 0 {
-		return true
-	}
 	concerns := func(name string) bool { return slices.Contains(keyspaces, name) }
 	s.mu.Lock()
 	defer s.mu.Unlock()
