@@ -258,6 +258,10 @@ func (o ownership) decide(b *strings.Builder, t *topology.Table, shard, row stri
 		if err != nil {
 			return err
 		}
+		if o.watchful { // functions are replaced for everybody, but pins are rows, of which an older snapshot may have others
+			fmt.Fprintf(b, "\tIF pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.<>) 'read committed' AND pg_catalog.current_setting('cleave.router', true) OPERATOR(pg_catalog.=) %s THEN\n\t\tRAISE EXCEPTION USING ERRCODE = '%s', MESSAGE = %s,\n\t\t\tDETAIL = 'The transaction keeps a snapshot, which may not say where single keys belong by now.',\n\t\t\tHINT = 'Write through the router, or in a transaction that is READ COMMITTED.';\n\tEND IF;\n",
+				sqltext.QuoteLiteral(ByHand), pgerr.SerializationFailure, sqltext.QuoteLiteral(fmt.Sprintf("rows of keyspace %q are moving", o.keyspace.Name())))
+		}
 		b.WriteString(look)
 	}
 	if o.watchful {

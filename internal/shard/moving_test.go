@@ -88,6 +88,36 @@ func TestGuardsInAMove(t *testing.T) {
 	}
 }
 
+// TestPinsThatMoveAndOldSnapshots: a single key goes to another shard while a transaction past the routers keeps a snapshot in which it does not. A row of it would be written where nobody looks for it, so the transaction is refused.
+func TestPinsThatMoveAndOldSnapshots(t *testing.T) {
+	c := newCluster(t, 2)
+	c.change(t, c.splitAt(t, "users", 1, []string{"bigint"}), topology.ReplaceRanges("users", []topology.RangeSpec{{Shard: "s1"}}, topology.Assignment{}))
+	c.everywhere(t, "CREATE TABLE users (id bigint, name text)")
+	c.declare(t, "users", map[string][]string{"public.users": {"id"}})
+	pin := func(p topology.PinSpec) {
+		t.Helper()
+		p.Key = topology.Point{"7"}
+		c.change(t, topology.SetPins("users", p))
+		c.record(t)
+	}
+	pin(topology.PinSpec{Shard: "s1"})
+	pin(topology.PinSpec{Shard: "s1", Copies: copyOn("s2", topology.Incoming)})
+	conn := c.conns[0]
+	execute(t, conn, "SET cleave.router = 'by hand'")
+	execute(t, conn, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	execute(t, conn, "SELECT count(*) FROM pg_class")
+	other := connectAsClient(t, specOf("s1", c.servers[0]))
+	execute(t, other, "SET cleave.router = 'by hand'")
+	c.conns[0] = connectAsClient(t, specOf("s1", c.servers[0]))
+	pin(topology.PinSpec{Shard: "s2", Copies: copyOn("s1", topology.Leaving)})
+	_, err := conn.Exec(t.Context(), "INSERT INTO public.users VALUES (7)")
+	refusedAs(t, pgerr.SerializationFailure, err, "a row of a key that has moved, written with an older snapshot")
+	execute(t, conn, "ROLLBACK")
+	_, err = other.Exec(t.Context(), "INSERT INTO public.users VALUES (7)")
+	refusedAs(t, pgerr.NotOwned, err, "a row of a key that has moved")
+	execute(t, other, "INSERT INTO public.users VALUES (8)")
+}
+
 func guardFaults(t *testing.T, c *cluster, conn *pgx.Conn, at int) (faulty []topology.TableName, err error) {
 	t.Helper()
 	guards := must[[]guard](t)(Prepare(c.m).guardsOf(c.m.ShardByNumber(at + 1)))
