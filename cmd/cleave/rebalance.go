@@ -79,12 +79,17 @@ elsewhere. 'events@2026-01-01:2026-07-01=region:eu' does so with what lies in a 
 	flags.Int64Var(&request.MaxBytes, "max-bytes", 0, "move so many bytes at most")
 	flags.IntVar(&request.MaxMoves, "max-moves", 0, "make so many moves at most")
 	flags.BoolVar(&request.Split, "split", false, "ranges may be divided")
-	flags.StringArrayVar(&rules, "rule", nil, "bind a keyspace, a range or a pinned key to shards with a label: KEYSPACE[@LO:HI|#KEY]=LABEL:VALUE")
-	flags.StringSliceVar(&request.Excluded, "exclude", nil, "shards that neither give nor get anything")
+	bindings(cmd, &rules, &request.Excluded)
 	flags.Int64Var(&request.BytesPerSecond, "rate", api.DefaultMoveRate, "bytes that a move carries in a second, to estimate the time")
 	out.flags(cmd, formatTable, formatJSON)
 	complete(cmd, "algorithm", rebalance.Algorithms())
 	return cmd
+}
+
+// bindings are flags for what may go where.
+func bindings(cmd *cobra.Command, rules, excluded *[]string) {
+	cmd.Flags().StringArrayVar(rules, "rule", nil, "bind a keyspace, a range or a pinned key to shards with a label: KEYSPACE[@LO:HI|#KEY]=LABEL:VALUE (default: the rules of 'cleave rebalance auto')")
+	cmd.Flags().StringSliceVar(excluded, "exclude", nil, "shards that neither give nor get anything")
 }
 
 // parseRebalanceRules reads rules as people write them.
@@ -194,18 +199,24 @@ was made, plan again. A plan is applied once: who does so again hears of the sam
 
 func newShardDrain(c *connection) *cobra.Command {
 	var wait, dryRun bool
+	var rules, excluded []string
 	cmd := &cobra.Command{
 		Use:   "drain NAME",
 		Short: "Move all that a shard has to the others",
 		Long: `Let a shard get nothing new, and move all that it has to the other shards, each as much as it has room for
-by its weight, for which ranges are divided, and the tables that it alone has. Reads and writes go on. When
-it is empty, 'cleave shard remove' removes it.
+by its weight, for which ranges are divided, and the tables that it alone has. What a rule binds to shards
+with a label goes to one of those, or stays. Reads and writes go on. When it is empty, 'cleave shard remove'
+removes it.
 
 The home shard cannot be emptied: tables that nobody has declared stay there, unless they are moved by name
 ('cleave move start --table'), and so does the catalogue by which routers plan. What stays is said.`,
-		Example: "  cleave shard drain eu-1 --wait\n  cleave shard drain eu-1 --dry-run",
+		Example: "  cleave shard drain eu-1 --wait\n  cleave shard drain eu-1 --dry-run\n  cleave shard drain eu-1 --rule main=region:eu",
 		Args:    needsName("shard", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			bound, err := parseRebalanceRules(rules)
+			if err != nil {
+				return err
+			}
 			if !dryRun {
 				draining := topology.Draining
 				if err := updateShard(cmd, c, args[0], api.UpdateShard{State: &draining}); err != nil {
@@ -213,7 +224,7 @@ The home shard cannot be emptied: tables that nobody has declared stay there, un
 				}
 			}
 			plan, err := ask(cmd, c, "measuring the shards", func(ctx context.Context, client *api.Client) (api.RebalancePlan, error) {
-				return client.PlanRebalance(ctx, api.PlanRebalance{Drain: args[0], Split: true, BytesPerSecond: api.DefaultMoveRate})
+				return client.PlanRebalance(ctx, api.PlanRebalance{Drain: args[0], Split: true, Rules: bound, Excluded: excluded, BytesPerSecond: api.DefaultMoveRate})
 			})
 			if err != nil {
 				return err
@@ -241,5 +252,6 @@ The home shard cannot be emptied: tables that nobody has declared stay there, un
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is, and return when all have ended")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would move")
+	bindings(cmd, &rules, &excluded)
 	return cmd
 }

@@ -18,7 +18,7 @@ type PlanRebalance struct {
 	MaxMoves  int      `json:"max_moves,omitempty"`
 	// Split: ranges may be divided.
 	Split bool `json:"split,omitempty"`
-	// Rules bind keyspaces, or parts of them, to shards with a label.
+	// Rules bind keyspaces, or parts of them, to shards with a label. If there are none, those count that automation keeps.
 	Rules []RebalanceRule `json:"rules,omitempty"`
 	// Excluded are shards that neither give nor get anything, besides those that do not answer.
 	Excluded []string `json:"excluded,omitempty"`

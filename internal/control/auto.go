@@ -92,10 +92,7 @@ func change(s *rebalance.Settings, request api.UpdateAutomation) error {
 	setText(&s.Measure, request.Measure)
 	setText(&s.Hours, request.Hours)
 	if request.Rules != nil {
-		s.Rules = nil
-		for _, r := range *request.Rules {
-			s.Rules = append(s.Rules, rebalance.Rule{Keyspace: r.Keyspace, From: r.From, To: r.To, Key: r.Key, Label: r.Label, Value: r.Value})
-		}
+		s.Rules = rulesOf(*request.Rules)
 	}
 	*s = s.WithDefaults()
 	if s.Measure == rebalance.ByWidth {

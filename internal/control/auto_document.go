@@ -25,6 +25,8 @@ type autoDocument struct {
 	Looked    time.Time      `json:"looked,omitzero"`
 	Waiting   []string       `json:"waiting,omitempty"`
 	Proposals []autoProposal `json:"proposals,omitempty"`
+	// Busy is since when ranges have had too much load at every look, by keyspace and range.
+	Busy map[string]time.Time `json:"busy,omitempty"`
 	// Events are the last things that were done, the newest first.
 	Events []autoEvent `json:"events,omitempty"`
 }

@@ -31,19 +31,36 @@ func (r *autoRound) planSplits(ctx context.Context, sizes rebalance.Sizes, keysp
 	for _, warning := range found.Warnings {
 		r.Wait(warning)
 	}
-	changes := map[string]*autoChange{}
+	changes, busy := map[string]*autoChange{}, map[string]time.Time{}
 	for _, s := range found.Splits {
 		why := fmt.Sprintf("a range of shard %s has %d bytes", s.Shard, s.Bytes)
 		if s.Reason == rebalance.ByLoad {
 			why = fmt.Sprintf("a range of shard %s has %.0f statements a second", s.Shard, s.Load)
 		}
+		stays := s.Reason != rebalance.ByLoad || r.staysBusy(s, busy)
 		if r.Settings.Splits == rebalance.Propose {
 			r.Suggest(autoProposal{What: "split", Keyspace: s.Keyspace, Bytes: s.Bytes, Why: why, Command: splitCommand(s)})
 			continue
 		}
+		if !stays {
+			r.Wait(fmt.Sprintf("keyspace %s: %s, and is divided if that is still so at the next look", s.Keyspace, why))
+			continue
+		}
 		gather(changes, s.Keyspace, false, s.At, why)
 	}
+	r.Busy = busy
 	return len(changes) > 0, r.makeChanges(ctx, changes)
+}
+
+// staysBusy notes that a range has too much load, and says whether it has had that since an earlier look: a moment's peak divides nothing.
+func (r *autoRound) staysBusy(s rebalance.SplitProposal, busy map[string]time.Time) bool {
+	name := fmt.Sprintf("%s %s:%s", s.Keyspace, api.PointText(s.From), api.PointText(s.To))
+	since, was := r.Busy[name]
+	if !was {
+		since = r.now
+	}
+	busy[name] = since
+	return r.now.Sub(since) >= r.cluster.config.AutoInterval/2
 }
 
 // planMerges puts ranges together that are small, or proposes that.

@@ -356,12 +356,9 @@ func (c *Cluster) WishMove(ctx context.Context, id, wish string) (api.Move, erro
 func describeMove(m *reshard.Move) api.Move {
 	d := api.Move{
 		ID: m.ID, Keyspace: m.Keyspace, From: m.Source, To: m.Target, Phase: string(m.Phase), Since: m.Since, Asked: m.AskedAt, Ended: m.Ended, Paused: m.Paused, Stopped: m.Stopped,
-		Waiting: m.Waiting, Error: m.Error, Rows: m.Rows(), Bytes: m.Bytes(), Share: m.Share(), LagBytes: m.LagBytes, Verified: m.Verified, Cleaned: m.Cleaned,
+		Waiting: m.Waiting, Error: m.Error, Rows: m.Rows(), Bytes: m.Bytes(), Share: m.Share(), SecondsLeft: m.Left().Seconds(), LagBytes: m.LagBytes, Verified: m.Verified, Cleaned: m.Cleaned,
 		CanRollBack: m.Phase == reshard.Switched && m.WayBack, Limits: describeLimits(m.Limits()), Why: m.Why,
 		Ranges: []api.MoveRange{}, Keys: [][]string{}, Whole: append([]string{}, m.Whole...), Tables: []api.MoveTable{}, Switches: []api.MoveSwitch{},
-	}
-	if share := d.Share; m.Phase == reshard.Copying && share > 0 {
-		d.SecondsLeft = time.Since(m.Since).Seconds() * (1 - share) / share
 	}
 	for _, r := range m.Ranges {
 		d.Ranges = append(d.Ranges, api.MoveRange{From: r.From, To: r.To})

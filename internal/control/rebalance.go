@@ -34,9 +34,11 @@ func (c *Cluster) planFor(ctx context.Context, m *topology.Map, sizes rebalance.
 		Algorithm: request.Algorithm, Measure: rebalance.Measure(request.Measure), Tolerance: request.Tolerance, Keyspaces: request.Keyspaces, MaxBytes: request.MaxBytes, MaxMoves: request.MaxMoves,
 		Split: request.Split, Excluded: append(request.Excluded, silent...), BytesPerSecond: request.BytesPerSecond,
 	}
-	for _, r := range request.Rules {
-		options.Rules = append(options.Rules, rebalance.Rule{Keyspace: r.Keyspace, From: r.From, To: r.To, Key: r.Key, Label: r.Label, Value: r.Value})
+	rules, err := c.rulesFor(ctx, m, request.Rules)
+	if err != nil {
+		return api.RebalancePlan{}, err
 	}
+	options.Rules = rules
 	moves, err := c.mover.List(ctx)
 	if err != nil {
 		return api.RebalancePlan{}, err
@@ -82,6 +84,26 @@ func (c *Cluster) planFor(ctx context.Context, m *topology.Map, sizes rebalance.
 	kept := keptPlan{described, plan.Assignments}
 	err = c.keepPlan(ctx, &kept)
 	return kept.RebalancePlan, err
+}
+
+// rulesFor are the rules that are named, or those that automation keeps: what is bound to a region stays there, whoever plans.
+func (c *Cluster) rulesFor(ctx context.Context, m *topology.Map, named []api.RebalanceRule) ([]rebalance.Rule, error) {
+	if len(named) > 0 {
+		return rulesOf(named), nil
+	}
+	_, automation, err := c.readAutomation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(automation.Settings.Rules, func(r rebalance.Rule) bool { return m.Keyspace(r.Keyspace) == nil }), nil
+}
+
+func rulesOf(requested []api.RebalanceRule) []rebalance.Rule {
+	var rules []rebalance.Rule
+	for _, r := range requested {
+		rules = append(rules, rebalance.Rule{Keyspace: r.Keyspace, From: r.From, To: r.To, Key: r.Key, Label: r.Label, Value: r.Value})
+	}
+	return rules
 }
 
 // tableSizesQuery tells the size of each table, partitions included, about how many rows it has, and how much work it has done.

@@ -105,8 +105,15 @@ func TestHotRangesAreDivided(t *testing.T) {
 		t.Errorf("%v of load in all; %+v", sum, plan.Moves)
 	}
 
-	// When it is divided, its load goes along to its parts before a router has counted anything of them.
+	// It is divided if it has that load for some time, and not only at a moment.
 	l.set(api.UpdateAutomation{Splits: ptr("do")})
+	l.round()
+	if now := l.stored(); now.Events[0].What == "split" || len(now.Waiting) != 1 || !strings.Contains(now.Waiting[0], "if that is still so at the next look") {
+		t.Errorf("%+v, %+v", now.Events, now.Waiting)
+	}
+	l.config.AutoInterval = time.Millisecond
+
+	// When it is divided, its load goes along to its parts before a router has counted anything of them.
 	l.round()
 	l.round()
 	if events, proposals := l.stored().Events, l.stored().Proposals; events[0].What != "split" || events[1].What == "split" || len(proposals) > 0 {
