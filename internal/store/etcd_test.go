@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +61,13 @@ func (m *member) start(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
-	m.e, err = StartEmbedded(ctx, EmbeddedConfig{Dir: m.dir, ClientPort: m.port, Fast: true})
+	for {
+		m.e, err = StartEmbedded(ctx, EmbeddedConfig{Dir: m.dir, ClientPort: m.port, Fast: true})
+		if !errors.Is(err, syscall.EADDRINUSE) || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond) // a connection of another test may have the port for a moment
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
