@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -246,13 +247,13 @@ func printMoves(w io.Writer, moves []api.Move, all bool) error {
 				continue
 			}
 		}
-		rows = append(rows, []any{m.ID, m.Keyspace, m.From, m.To, m.Parts(), m.Phase, progressOf(m), firstLine(stateOf(m))})
+		rows = append(rows, []any{m.ID, m.Keyspace, m.From, m.To, m.Parts(), m.Phase, howFar(m), firstLine(stateOf(m))})
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(w, "There are no moves: 'cleave move start' starts one.")
 		return err
 	}
-	return printTable(w, []string{"id", "keyspace", "from", "to", "what", "phase", "copied", "state"}, rows)
+	return printTable(w, []string{"id", "keyspace", "from", "to", "what", "phase", "progress", "state"}, rows)
 }
 
 // progressOf is how far the copy is.
@@ -261,6 +262,26 @@ func progressOf(m api.Move) string {
 		return ""
 	}
 	return fmt.Sprintf("%.0f %%, %s rows, %s", m.Share*100, grouped(float64(m.Rows)), bytesOf(m.Bytes))
+}
+
+// howFar is how far a move is in its phase.
+func howFar(m api.Move) string {
+	switch phase := reshard.Phase(m.Phase); {
+	case phase == reshard.Copying:
+		const width = 24
+		full := int(m.Share * width)
+		text := fmt.Sprintf("[%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", width-full), progressOf(m))
+		if m.SecondsLeft >= 1 {
+			text += fmt.Sprintf(", about %s left", (time.Duration(m.SecondsLeft) * time.Second).String())
+		}
+		return text
+	case slices.Contains([]reshard.Phase{reshard.CatchingUp, reshard.Verifying, reshard.Ready, reshard.Switching, reshard.Switched, reshard.RollingBack}, phase):
+		return bytesOf(m.LagBytes) + " behind"
+	case phase == reshard.Cleaning:
+		return fmt.Sprintf("%s rows deleted", grouped(float64(m.Cleaned)))
+	default:
+		return progressOf(m)
+	}
 }
 
 // stateOf is what there is to be said of a move.
@@ -272,6 +293,8 @@ func stateOf(m api.Move) string {
 		return "paused: " + m.Waiting
 	case m.Paused:
 		return "paused"
+	case m.Error != "" && m.Waiting != "":
+		return m.Waiting + "; the last error: " + m.Error
 	case m.Error != "":
 		return m.Error
 	default:
@@ -335,7 +358,10 @@ func printMove(w io.Writer, m api.Move) error {
 	if state := stateOf(m); state != "" {
 		line("state", "%s", state)
 	}
-	if copied := progressOf(m); copied != "" {
+	if far := howFar(m); far != "" {
+		line("progress", "%s", far)
+	}
+	if copied := progressOf(m); copied != "" && reshard.Phase(m.Phase) != reshard.Copying {
 		line("copied", "%s", copied)
 	}
 	for _, t := range m.Tables {
@@ -459,19 +485,10 @@ func mayPass(err error) bool {
 // watchLine is one line about a move.
 func watchLine(m api.Move) string {
 	text := fmt.Sprintf("move %s: %s", m.ID, m.Phase)
-	switch reshard.Phase(m.Phase) {
-	case reshard.Copying:
-		const width = 24
-		full := int(m.Share * width)
-		text += fmt.Sprintf(" [%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", width-full), progressOf(m))
-		if m.SecondsLeft > 0 {
-			text += fmt.Sprintf(", about %s left", (time.Duration(m.SecondsLeft) * time.Second).String())
-		}
-	case reshard.CatchingUp, reshard.Ready, reshard.Switched:
-		text += ", " + bytesOf(m.LagBytes) + " behind"
-	case reshard.Cleaning:
-		text += fmt.Sprintf(", %s rows deleted", grouped(float64(m.Cleaned)))
-	default:
+	if far := howFar(m); reshard.Phase(m.Phase) == reshard.Copying {
+		text += " " + far
+	} else if far != "" && !reshard.Phase(m.Phase).HasEnded() {
+		text += ", " + far
 	}
 	if n := len(m.Switches); n > 0 && m.Switches[n-1].Failed == "" {
 		text += fmt.Sprintf(", statements were held for %.1f ms", m.Switches[n-1].HeldMS)

@@ -147,7 +147,7 @@ func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 	}
 	for i, side := range move.sides() {
 		err := r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-			return checkServer(ctx, conn, side, move.tableTexts(now), i == 0)
+			return checkServer(ctx, conn, side, move.tableTexts(now), move.needs(i == 0))
 		})
 		if err != nil {
 			return err
@@ -203,7 +203,7 @@ func (r *run) onlyTheMap(ctx context.Context) error {
 }
 
 // checkServer says what is wrong with one of the servers.
-func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []string, isSource bool) error {
+func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []string, needs needs) error {
 	if tables == nil {
 		tables = []string{}
 	}
@@ -215,7 +215,7 @@ func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []stri
 	for _, h := range hindrances {
 		problems = append(problems, h.String())
 	}
-	settings, err := checkSettings(ctx, conn, isSource)
+	settings, err := checkSettings(ctx, conn, needs)
 	if err != nil {
 		return err
 	}
@@ -226,16 +226,28 @@ func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []stri
 	return nil
 }
 
+// needs is how many of what a server has a limited number of a move needs there.
+type needs struct{ slots, senders, origins int }
+
+func (m *Move) needs(isSource bool) needs {
+	if isSource {
+		return needs{slots: 2, senders: 2, origins: 2} // that of the subscription that carries changes back, and one to delete under
+	}
+	return needs{slots: 2, origins: 2 + m.Options.Streams}
+}
+
 // checkSettings says what the server's settings or the role's rights do not allow.
-func checkSettings(ctx context.Context, conn *pgx.Conn, isSource bool) ([]string, error) {
-	var level string
-	var slots, used, senders, sending int
+func checkSettings(ctx context.Context, conn *pgx.Conn, needs needs) ([]string, error) {
+	var level, limit string
+	var slots, used, senders, sending, origins, busy int
 	var mayReplicate, maySubscribe bool
 	err := conn.QueryRow(ctx, `
 		SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int, (SELECT count(*) FROM pg_replication_slots), current_setting('max_wal_senders')::int,
-			(SELECT count(*) FROM pg_stat_replication), r.rolreplication OR r.rolsuper,
+			(SELECT count(*) FROM pg_stat_replication),
+			coalesce(current_setting('max_active_replication_origins', true), current_setting('max_replication_slots'))::int, CASE WHEN current_setting('max_active_replication_origins', true) IS NULL THEN 'max_replication_slots' ELSE 'max_active_replication_origins' END,
+			(SELECT count(*) FROM pg_replication_origin_status), r.rolreplication OR r.rolsuper,
 			r.rolsuper OR EXISTS (SELECT FROM pg_roles p WHERE p.rolname = 'pg_create_subscription' AND pg_has_role(r.oid, p.oid, 'MEMBER'))
-		FROM pg_roles r WHERE r.rolname = current_user`).Scan(&level, &slots, &used, &senders, &sending, &mayReplicate, &maySubscribe)
+		FROM pg_roles r WHERE r.rolname = current_user`).Scan(&level, &slots, &used, &senders, &sending, &origins, &limit, &busy, &mayReplicate, &maySubscribe)
 	if err != nil {
 		return nil, err
 	}
@@ -243,10 +255,12 @@ func checkSettings(ctx context.Context, conn *pgx.Conn, isSource bool) ([]string
 	switch {
 	case level != "logical":
 		problems = append(problems, "wal_level is "+level+", and has to be logical (ALTER SYSTEM SET wal_level = 'logical', then restart)")
-	case used+2 > slots:
+	case used+needs.slots > slots:
 		problems = append(problems, fmt.Sprintf("%d of %d replication slots are in use (max_replication_slots)", used, slots))
-	case isSource && sending+2 > senders:
+	case needs.senders > 0 && sending+needs.senders > senders:
 		problems = append(problems, fmt.Sprintf("%d of %d WAL senders are in use (max_wal_senders)", sending, senders))
+	case busy+needs.origins > origins:
+		problems = append(problems, fmt.Sprintf("%d of %d replication origins are in use, and the move needs %d (%s; fewer --streams need fewer)", busy, origins, needs.origins, limit))
 	}
 	if !mayReplicate {
 		problems = append(problems, "the role may not replicate (ALTER ROLE … REPLICATION)")

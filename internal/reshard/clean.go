@@ -175,6 +175,9 @@ func (r *run) clean(ctx context.Context) error {
 	if err := r.recordSides(ctx); err != nil {
 		return err
 	}
+	if err := r.seeArrived(ctx); err != nil {
+		return err
+	}
 	now, err := r.current(ctx)
 	if err != nil {
 		return err
@@ -197,6 +200,30 @@ func (r *run) clean(ctx context.Context) error {
 		return err
 	}
 	return r.depart(ctx)
+}
+
+// seeArrived sees, before the first row is deleted, that the owner has noted that it has everything. A standby that took its place without having had all of it does not have that note, and then the rows that are about to be deleted may be the only ones.
+func (r *run) seeArrived(ctx context.Context) error {
+	move := r.state()
+	if move.Arrived {
+		return nil
+	}
+	c, note := move.course(), ""
+	err := r.on(ctx, c.to, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		note, err = shard.LastNote(ctx, conn, move.ID, shard.ArrivedFrom(c.from))
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case note == "" || move.Passed != "" && note != move.Passed:
+		if err := r.save(ctx, func(m *Move) { m.Lacks = true }); err != nil {
+			return err
+		}
+		return stop("the server of shard %q does not know that it has everything: one that lacks what has moved may have taken its place. Nothing is deleted on shard %q, which has the rows as they were when the owner changed. "+
+			"Bring what is missing from there to shard %q, or the right server back, and then: cleave move finish %s", c.to, c.from, c.to, move.ID)
+	}
+	return r.save(ctx, func(m *Move) { m.Arrived, m.Lacks = true, false })
 }
 
 // count has both servers count their rows anew, so that they plan with what they have. It is nothing to fail for.
@@ -349,7 +376,7 @@ func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := r.restoreIdentities(ctx, conn, name); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname = $1", move.origin()); err != nil {
+	if _, err := conn.Exec(ctx, "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname = $1 OR starts_with(roname, $2)", move.cleanOrigin(), move.copyOrigins()); err != nil {
 		return err
 	}
 	return r.noMoreLead(ctx, conn, name)
@@ -387,7 +414,10 @@ func (r *run) deleteRows(ctx context.Context, now *topology.Map, side string) er
 	slowly := r.giveWay(ctx, now, "the clean-up", side)
 	defer slowly.close()
 	return r.on(ctx, side, func(ctx context.Context, conn *pgx.Conn) error {
-		if err := r.useOrigin(ctx, conn); err != nil {
+		if err := shard.UseOrigin(ctx, conn, move.cleanOrigin()); err != nil {
+			return err
+		}
+		if _, err := conn.Exec(ctx, "SET session_replication_role = replica; SET row_security = off; SET synchronous_commit = off"); err != nil { // triggers do not run: other rows are nobody's business here
 			return err
 		}
 		for _, t := range move.tables(now) {
@@ -407,23 +437,6 @@ func (r *run) deleteRows(ctx context.Context, now *topology.Map, side string) er
 		}
 		return nil
 	})
-}
-
-// useOrigin marks what the session writes. Triggers do not run: other rows are nobody's business here.
-func (r *run) useOrigin(ctx context.Context, conn *pgx.Conn) error {
-	name := r.state().origin()
-	if has, err := exists(ctx, conn, "SELECT FROM pg_replication_origin WHERE roname = $1", name); err != nil {
-		return err
-	} else if !has {
-		if _, err := conn.Exec(ctx, "SELECT pg_replication_origin_create($1)", name); err != nil {
-			return err
-		}
-	}
-	_, err := conn.Exec(ctx, "SELECT pg_replication_origin_session_setup($1)", name)
-	if err == nil {
-		_, err = conn.Exec(ctx, "SET session_replication_role = replica; SET row_security = off; SET synchronous_commit = off")
-	}
-	return err
 }
 
 func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, slowly *throttle, leaf shard.Leaf, where string) error {

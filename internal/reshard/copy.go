@@ -136,6 +136,7 @@ type copier struct {
 	snapshot string
 	throttle *throttle
 	stops    func() // ends the beats
+	worked   time.Duration
 	tables   []*copiedTable
 	chunks   chan chunk
 }
@@ -206,7 +207,7 @@ func (c *copier) describe(ctx context.Context) error {
 
 // note writes down how far it is.
 func (c *copier) note(m *Move) {
-	m.Tables = nil
+	m.Tables, m.Worked = nil, c.worked
 	for _, t := range c.tables {
 		m.Tables = append(m.Tables, TableProgress{
 			Name: t.definition.Table.String(), Rows: t.rows.Load(), Bytes: t.bytes.Load(), PagesRead: min(t.pagesRead.Load(), t.pagesInAll), PagesInAll: t.pagesInAll,
@@ -256,9 +257,9 @@ func (c *copier) copyAll(ctx context.Context) error {
 	defer cancel(nil)
 	c.chunks = make(chan chunk)
 	var working sync.WaitGroup
-	for range c.move.Options.Streams {
+	for number := range c.move.Options.Streams {
 		working.Go(func() {
-			if err := c.stream(ctx); err != nil {
+			if err := c.stream(ctx, number); err != nil {
 				cancel(err)
 			}
 		})
@@ -293,8 +294,8 @@ func (c *copier) hand(ctx context.Context) {
 	}
 }
 
-// stream copies one chunk after the other.
-func (c *copier) stream(ctx context.Context) error {
+// stream copies one chunk after the other, under an origin of its own: only one session can use one.
+func (c *copier) stream(ctx context.Context, number int) error {
 	from, err := c.r.connect(ctx, c.now, c.move.Source)
 	if err != nil {
 		return err
@@ -305,6 +306,9 @@ func (c *copier) stream(ctx context.Context) error {
 		return err
 	}
 	defer closeQuietly(to)
+	if err := shard.UseOrigin(ctx, to, c.move.copyOrigin(number)); err != nil {
+		return err
+	}
 	if _, err := from.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET TRANSACTION SNAPSHOT '"+c.snapshot+"'; "+shard.CopySettings); err != nil {
 		return fmt.Errorf("read the snapshot on shard %q: %w", c.move.Source, err)
 	}

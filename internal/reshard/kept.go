@@ -70,6 +70,9 @@ func (r *run) giveUp(ctx context.Context, side, slot string) (why string, err er
 
 // staysKept gives up what a server would have to keep too much for, whether or not the other one answers, and draws the conclusion: before the switch rows are copied anew, or the way back is made anew; after it there is no way back.
 func (r *run) staysKept(ctx context.Context) error {
+	if r.state().Forgotten { // nothing may be noted on shards again
+		return nil
+	}
 	return errors.Join(r.backStaysKept(ctx), r.forwardStaysKept(ctx))
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/store"
@@ -152,6 +153,8 @@ type Move struct {
 	// Copied: all rows of the snapshot are on the target. WayBack: changes can be carried back.
 	Copied  bool `json:"copied,omitempty"`
 	WayBack bool `json:"way_back,omitempty"`
+	// Worked is for how long rows have been copied, pauses left out.
+	Worked time.Duration `json:"worked,omitempty"`
 	// Again is why the rows are copied anew, until they are.
 	Again string `json:"again,omitempty"`
 	// NoWayBack is why changes cannot be carried back any more, though that was asked for. It is shown to the end.
@@ -163,6 +166,11 @@ type Move struct {
 	Resumed bool `json:"resumed,omitempty"`
 	// CarriesBack: the way back has begun to carry changes.
 	CarriesBack bool `json:"carries_back,omitempty"`
+	// Arrived: the owner was seen to have everything, so that rows may be deleted where they are not owned.
+	Arrived bool `json:"arrived,omitempty"`
+	// Passed is what the owner noted when it had everything, and Lacks says that it does not have that note.
+	Passed string `json:"passed,omitempty"`
+	Lacks  bool   `json:"lacks,omitempty"`
 	// Switches are the last attempts to switch, and how long statements were held for each.
 	Switches []Attempt `json:"switches,omitempty"`
 	// Verified is what the comparison came to.
@@ -241,7 +249,11 @@ func Of(job store.Job) (*Move, error) {
 // Names of what is made on servers. They have the move's ID in them, so that what is found there can be told.
 func (m *Move) forward() string { return "cleave_move_" + m.ID }
 func (m *Move) back() string    { return "cleave_back_" + m.ID }
-func (m *Move) origin() string  { return "cleave_clean_" + m.ID }
+
+// Replication origins under which rows are copied, one for each stream, and deleted: who follows the changes of a shard can leave them out.
+func (m *Move) copyOrigin(stream int) string { return m.copyOrigins() + strconv.Itoa(stream) }
+func (m *Move) copyOrigins() string          { return "cleave_copy_" + m.ID + "_" }
+func (m *Move) cleanOrigin() string          { return "cleave_clean_" + m.ID }
 
 // course is one direction of a move: who owns the rows, and who is to. Of whole tables nobody sees the copy, so the map does not tell of it.
 type course struct {
@@ -256,7 +268,7 @@ func (m *Move) course() course {
 	return course{m.Source, m.Target, m.isWhole()}
 }
 
-// Bytes is how much was copied so far, and Share which part of what has to be read was.
+// Bytes is how much was copied so far.
 func (m *Move) Bytes() (copied int64) {
 	for _, t := range m.Tables {
 		copied += t.Bytes
@@ -270,6 +282,15 @@ func (m *Move) Rows() (copied int64) {
 		copied += t.Rows
 	}
 	return copied
+}
+
+// Left is how long the copy will take at the pace that it had so far; 0 if that cannot be told.
+func (m *Move) Left() time.Duration {
+	share := m.Share()
+	if m.Phase != Copying || share == 0 {
+		return 0
+	}
+	return time.Duration(float64(m.Worked) * (1 - share) / share)
 }
 
 // Share is which part of what has to be read was, between 0 and 1.

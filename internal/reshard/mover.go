@@ -164,10 +164,15 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 	for _, m := range moves {
 		now.mu.Lock()
 		current := now.moves[m.ID]
-		busy := current == nil && slices.ContainsFunc(moves, func(other *Move) bool {
-			return other.ID != m.ID && other.Keyspace == m.Keyspace && now.moves[other.ID] != nil
-		})
-		if current == nil && !busy && v.isStill(ctx, m) {
+		busy := current == nil && now.waits(m, moves)
+		still := false
+		if current == nil && !busy {
+			if still, err = v.isStill(ctx, m); err != nil {
+				now.mu.Unlock()
+				return err
+			}
+		}
+		if still {
 			current = newRun(v, leadership, m)
 			now.moves[m.ID] = current
 			work.Go(func() {
@@ -189,10 +194,20 @@ func (v *Mover) look(ctx context.Context, leadership *store.Leadership, now *run
 	return nil
 }
 
+// waits says whether a move has to wait for another one of its keyspace: one that is carried out, or one that is under way though nobody carries it out at this moment. The caller has the lock.
+func (r *running) waits(m *Move, moves []*Move) bool {
+	return slices.ContainsFunc(moves, func(other *Move) bool {
+		return other.ID != m.ID && other.Keyspace == m.Keyspace && (r.moves[other.ID] != nil || m.Phase == Asked && other.Phase != Asked)
+	})
+}
+
 // isStill says whether a move is stored as it was read: the run that carried it out may have ended meanwhile, and what it has done must not be done again. The caller sees to it that none begins or ends.
-func (v *Mover) isStill(ctx context.Context, m *Move) bool {
+func (v *Mover) isStill(ctx context.Context, m *Move) (bool, error) {
 	job, err := v.config.Store.Job(ctx, m.ID)
-	return err == nil && job.Revision == m.revision
+	if errors.Is(err, store.ErrNoJob) {
+		return false, nil
+	}
+	return err == nil && job.Revision == m.revision, err
 }
 
 // keptMoves is how many moves are remembered after they have ended.

@@ -25,6 +25,7 @@ func (c *copier) watch(ctx context.Context, end context.CancelCauseFunc) {
 	c.r.mayWait(true)
 	defer c.r.mayWait(false)
 	var paused time.Time
+	looked := time.Now()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -42,8 +43,11 @@ func (c *copier) watch(ctx context.Context, end context.CancelCauseFunc) {
 			return
 		}
 		waiting := c.throttle.waiting()
+		since := time.Since(looked)
+		looked = looked.Add(since)
 		if !c.r.state().Paused {
 			paused = time.Time{}
+			c.worked += since
 		} else {
 			if paused.IsZero() {
 				paused = time.Now()
@@ -62,12 +66,14 @@ func (c *copier) watch(ctx context.Context, end context.CancelCauseFunc) {
 func (c *copier) mustEnd(paused time.Time) error {
 	slot, limit := c.throttle.kept(), c.r.state().Options.MaxWAL
 	switch {
-	case !paused.IsZero() && (time.Since(paused) > keepsPaused || slot.lost || slot.used(limit) > 0.5):
+	case !paused.IsZero() && (time.Since(paused) > keepsPaused || slot.lost || max(slot.used(limit), slot.aged()) > 0.5):
 		return errWished
 	case slot.lost:
 		return stop("shard %q had to keep more changes than max_slot_wal_keep_size allows before all rows were copied: raise it there, or let fewer rows move at once or faster (--streams, --throttle off)", c.move.Source)
 	case slot.kept > limit:
 		return stop("shard %q had to keep %d bytes of changes before all rows were copied, and may keep %d: let it keep more (--max-wal), or let fewer rows move at once or faster (--streams, --throttle off)", c.move.Source, slot.kept, limit)
+	case slot.aged() > 1:
+		return stop("shard %q has had %d transactions since the copy began, and nothing that they have deleted could be vacuumed: let fewer rows move at once or faster (--streams, --throttle off)", c.move.Source, slot.age)
 	}
 	return nil
 }

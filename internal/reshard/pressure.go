@@ -70,6 +70,8 @@ type keeper struct {
 	room *int64 // what it may keep in addition; nil: anything
 	own  bool
 	lost bool // it keeps nothing any more, and who needs it has to begin anew
+	// age is how many transactions ago what it sees of the catalogue was, and so does the snapshot that was made with it. Nothing that was deleted since can be vacuumed. mostAge is from when on the server would vacuum tables whatever it costs.
+	age, mostAge int64
 }
 
 // look measures, and says what speaks against going on. If the shard cannot be asked, what was found last counts: the work itself finds out what has become of it.
@@ -198,13 +200,14 @@ func lagging(shard string, standbys []standby, limits Limits) (worst pressure) {
 // slots are those that keep WAL there.
 func (g *gauge) slots(ctx context.Context) ([]keeper, error) {
 	rows, err := g.conn.Query(ctx, `
-		SELECT slot_name::text, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint, safe_wal_size, slot_name IN ($1, $2), coalesce(wal_status = 'lost', false)
+		SELECT slot_name::text, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint, safe_wal_size, slot_name IN ($1, $2), coalesce(wal_status = 'lost', false),
+			coalesce(age(catalog_xmin), 0), current_setting('autovacuum_freeze_max_age')::bigint
 		FROM pg_replication_slots`, g.r.state().forward(), g.r.state().back())
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k keeper, err error) {
-		err = row.Scan(&k.name, &k.kept, &k.room, &k.own, &k.lost)
+		err = row.Scan(&k.name, &k.kept, &k.room, &k.own, &k.lost, &k.age, &k.mostAge)
 		return k, err
 	})
 }
@@ -218,13 +221,16 @@ func (k keeper) used(limit int64) float64 {
 	return used
 }
 
+// aged is which part of the transactions have passed during which a copy may keep its snapshot.
+func (k keeper) aged() float64 { return float64(k.age) / float64(max(k.mostAge, 1)) }
+
 // keeping says how much slots that keep WAL speak against writing more of it. What the move's own keeps does not become less by being slow: the longer a copy takes, the more is kept for it, so it hurries.
 func (g *gauge) keeping(slots []keeper, limits Limits) (worst pressure) {
 	g.slot, g.hurry = keeper{}, false
 	for _, k := range slots {
 		used := k.used(limits.MaxWAL)
 		if k.own {
-			g.slot, g.hurry = k, used > 0.5
+			g.slot, g.hurry = k, max(used, k.aged()) > 0.5
 			continue
 		}
 		if !g.writes || k.lost || limits.Off {

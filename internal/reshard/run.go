@@ -378,10 +378,12 @@ func (m *Move) grant(wish Wish) {
 	case wish == Switch && m.Phase.mayCancel():
 		m.SwitchNow, m.Paused = true, false
 	case wish == RollBack && m.Phase == Switched && m.WayBack:
-		m.RollsBack = true
+		m.RollsBack, m.Passed = true, ""
 		m.goTo(RollingBack)
 	case wish == Finish && m.Phase == Switched:
 		m.FinishNow = true
+	case wish == Finish && m.Phase == Cleaning && m.Lacks: // somebody has seen to what the owner lacked
+		m.Arrived, m.Lacks, m.Stopped = true, false, ""
 	default:
 		m.Error = fmt.Sprintf("it was asked to %s, which cannot be done in phase %q", wish, m.Phase)
 	}

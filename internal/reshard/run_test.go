@@ -61,8 +61,8 @@ func TestAMoveThatHasEndedIsNotRunAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale := open(before)[0]
-	if v.isStill(t.Context(), stale) {
-		t.Error("a move that has ended meanwhile counts as it was")
+	if still, err := v.isStill(t.Context(), stale); err != nil || still {
+		t.Errorf("a move that has ended meanwhile counts as it was: %v", err)
 	}
 	ended := make(chan struct{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -74,6 +74,19 @@ func TestAMoveThatHasEndedIsNotRunAgain(t *testing.T) {
 	<-ended
 	if ctx.Err() != nil {
 		t.Error("a run that knows another move than the store goes on for ever")
+	}
+}
+
+// TestOneMoveOfAKeyspaceAtATime: one that is under way comes before those that are only asked for, also while nobody carries it out, as behind an election. Those of other keyspaces do not wait.
+func TestOneMoveOfAKeyspaceAtATime(t *testing.T) {
+	t.Parallel()
+	begun, asked, elsewhere := &Move{ID: "begun", Keyspace: "k", Phase: Preparing}, &Move{ID: "asked", Keyspace: "k", Phase: Asked}, &Move{ID: "elsewhere", Keyspace: "other", Phase: Asked}
+	moves, nobody := []*Move{begun, asked, elsewhere}, &running{moves: map[string]*run{}}
+	if nobody.waits(begun, moves) || !nobody.waits(asked, moves) || nobody.waits(elsewhere, moves) {
+		t.Errorf("while nobody carries anything out these wait: %t, %t, %t", nobody.waits(begun, moves), nobody.waits(asked, moves), nobody.waits(elsewhere, moves))
+	}
+	if one := (&running{moves: map[string]*run{"asked": {}}}); !one.waits(begun, moves) {
+		t.Error("a move begins while another one of the keyspace is carried out")
 	}
 }
 

@@ -157,7 +157,7 @@ func (r *run) nothingStays(ctx context.Context, source *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	return checkServer(ctx, source, move.Source, whole, true)
+	return checkServer(ctx, source, move.Source, whole, move.needs(true))
 }
 
 // tablesOn are the tables that the schemas have on a shard.

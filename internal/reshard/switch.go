@@ -47,6 +47,10 @@ type switching struct {
 	// inSchemas is how many things are in each schema that moves, and alikeAt when the tables were alike on both shards.
 	inSchemas []int
 	alikeAt   time.Time
+	// followed: the heir has standbys, one of which may take its place.
+	followed bool
+	// passed is what the heir has noted.
+	passed string
 	// heldBy is the hold that keeps routers from whole tables.
 	heldBy string
 	begun  time.Time
@@ -153,6 +157,9 @@ func (s *switching) await(ctx context.Context) error {
 		if waiting == "" && err == nil {
 			waiting, err = s.behind(ctx)
 		}
+		if waiting == "" && err == nil {
+			waiting, err = s.standbyBehind(ctx)
+		}
 		if err != nil {
 			return err
 		}
@@ -255,8 +262,13 @@ func (s *switching) rehearseSteps(ctx context.Context) error {
 	}
 	soon, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit/2)
 	defer cancel()
+	if s.followed {
+		if _, err := shard.AwaitStandbys(soon, s.heir, 0); err != nil {
+			return err
+		}
+	}
 	mark := "rehearsal " + time.Now().UTC().Format(time.RFC3339Nano)
-	if err := shard.PassMark(soon, s.owner, s.heir, s.move.ID, mark, rehearsed, func() {}); err != nil {
+	if _, err := shard.PassMark(soon, s.owner, s.heir, s.move.ID, mark, rehearsed, func() {}); err != nil {
 		return err
 	}
 	if _, err := s.owner.Exec(ctx, "DELETE FROM cleave.marks WHERE move = $1 AND mark = $2", s.move.ID, mark); err != nil { // it goes on the heir too
@@ -333,6 +345,20 @@ func (s *switching) behind(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// standbyBehind names a standby of the heir that does not get to disk in a moment what the heir has.
+func (s *switching) standbyBehind(ctx context.Context) (string, error) {
+	standbys, err := shard.AwaitStandbys(ctx, s.heir, s.move.Options.PauseLimit/4)
+	s.followed = standbys.Any
+	if err == nil && len(standbys.Behind) > 0 && s.r.state().Limits().MaxLag < 0 { // nobody is to wait for standbys
+		s.followed = false
+		return "", nil
+	}
+	if err != nil || len(standbys.Behind) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("standby %s of shard %s does not have yet what has come over, and might take its place", standbys.Behind[0], s.to), nil
+}
+
 // switchStep is a step of a switch. What comes before the last one can be taken back.
 type switchStep struct {
 	name string
@@ -385,7 +411,10 @@ func (s *switching) attempt(ctx context.Context) error {
 	}
 	held := time.Since(s.begun)
 	s.r.mover.config.Metrics.Switched(held)
-	if err := s.r.save(ctx, func(m *Move) { m.attempted(Attempt{At: s.begun.UTC(), Held: held, Steps: s.steps}) }); err != nil {
+	if err := s.r.save(ctx, func(m *Move) {
+		m.Passed = s.passed
+		m.attempted(Attempt{At: s.begun.UTC(), Held: held, Steps: s.steps})
+	}); err != nil {
 		return err
 	}
 	return s.r.switched(ctx)
@@ -617,9 +646,17 @@ func (s *switching) awaitWriters(ctx context.Context) error {
 	return shard.AwaitWriters(ctx, s.owner, s.relations, s.settled)
 }
 
-// mark waits until everything has come over, and notes that on the heir: together with where its own changes begin, for the way back.
+// mark waits until everything has come over, and notes that on the heir: together with where its own changes begin, for the way back. Standbys have to have it too: one that took the heir's place later would lack rows that are on no other server then.
 func (s *switching) mark(ctx context.Context) error {
-	return shard.PassMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano), shard.ArrivedFrom(s.from), func() { failpoint.Hit("move.switch.marked") })
+	var err error
+	if s.passed, err = shard.PassMark(ctx, s.owner, s.heir, s.move.ID, "switch "+time.Now().UTC().Format(time.RFC3339Nano), shard.ArrivedFrom(s.from), func() { failpoint.Hit("move.switch.marked") }); err != nil || !s.followed {
+		return err
+	}
+	standbys, err := shard.AwaitStandbys(ctx, s.heir, s.move.Options.PauseLimit)
+	if err == nil && len(standbys.Behind) > 0 {
+		err = fmt.Errorf("standby %s of shard %q does not have it in time", standbys.Behind[0], s.to)
+	}
+	return err
 }
 
 // open gives the rows to their new owner.

@@ -87,7 +87,7 @@ func (r *run) checkWhole(ctx context.Context, now *topology.Map) error {
 		if len(problems) > 0 {
 			return stop("shard %q: %s", move.Source, strings.Join(problems, "; "))
 		}
-		return checkServer(ctx, source, move.Source, move.Whole, true)
+		return checkServer(ctx, source, move.Source, move.Whole, move.needs(true))
 	})
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (r *run) checkWhole(ctx context.Context, now *topology.Map) error {
 		if err := move.hasPlace(ctx, target, definitions); err != nil {
 			return err
 		}
-		return checkServer(ctx, target, move.Target, nil, false)
+		return checkServer(ctx, target, move.Target, nil, move.needs(false))
 	})
 }
 

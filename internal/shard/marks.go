@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -121,11 +122,16 @@ func AwaitMark(ctx context.Context, from, to *pgx.Conn, move, mark string) error
 }
 
 // PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own. Others wait for that. Somebody is told when the mark is left.
-func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string, left func()) error {
-	return passes(ctx, from, move, mark, 2*time.Millisecond, left, func() (bool, error) {
-		tag, err := to.Exec(ctx, "INSERT INTO cleave.marks (move, mark) SELECT $1, $3 || pg_current_wal_insert_lsn() FROM cleave.marks WHERE move = $1 AND mark = $2 ON CONFLICT DO NOTHING", move, mark, note)
-		return tag.RowsAffected() > 0, err
+// It returns from where.
+func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string, left func()) (begins string, err error) {
+	err = passes(ctx, from, move, mark, 2*time.Millisecond, left, func() (bool, error) {
+		err := to.QueryRow(ctx, "INSERT INTO cleave.marks (move, mark) SELECT $1, $3 || pg_current_wal_insert_lsn() FROM cleave.marks WHERE move = $1 AND mark = $2 ON CONFLICT DO NOTHING RETURNING substr(mark, length($3) + 1)", move, mark, note).Scan(&begins)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, err
 	})
+	return begins, err
 }
 
 // passes leaves a mark and looks for it on the other shard until it is there, at times that are so far apart at most.

@@ -34,12 +34,8 @@ func prepareRepair(ctx context.Context, conn *pgx.Conn) (forget func(), err erro
 	if !logical { // nobody can read changes
 		return func() {}, nil
 	}
-	_, err = conn.Exec(ctx, "SELECT pg_replication_origin_create($1) WHERE NOT EXISTS (SELECT FROM pg_replication_origin WHERE roname = $1)", origin)
-	if err == nil {
-		_, err = conn.Exec(ctx, "SELECT pg_replication_origin_session_setup($1)", origin)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make a replication origin: %w", err)
+	if err := shard.UseOrigin(ctx, conn, origin); err != nil {
+		return nil, err
 	}
 	return func() {
 		ctx := context.WithoutCancel(ctx)
