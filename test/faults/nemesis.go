@@ -18,6 +18,9 @@ import (
 
 // Nemesis does bad things to a cluster, by chance. Make it with [NewNemesis].
 type Nemesis struct {
+	// Points are failpoints besides those of transactions to which leaders come, and where they are killed, stopped or slow; each as often as it is in the list.
+	Points []string
+
 	cluster *Cluster
 	log     io.Writer
 	begin   time.Time
@@ -209,7 +212,8 @@ func (n *Nemesis) stopRouter(ctx context.Context, f *fault, r *Router) error {
 
 // failpoint lets a router die, or be stopped or slow, at a certain point of what it does.
 func (n *Nemesis) failpoint(ctx context.Context, f *fault, r *Router) error {
-	point, order := n.order(r)
+	status, err := r.Status(ctx)
+	point, order := n.order(r, err == nil && status.Leader == r.Name)
 	defer n.free(point)
 	n.say(f, "%s: %s", point, order)
 	if err := orders.Give(n.cluster.Orders, point, order); err != nil {
@@ -271,12 +275,15 @@ func (n *Nemesis) afterPoint(ctx context.Context, f *fault, r *Router, act order
 const pointPatience = 4 * time.Second
 
 // order is one for the router, at one of its points. Leaders have others besides, which they come to less often.
-func (n *Nemesis) order(r *Router) (point string, o orders.Order) {
+func (n *Nemesis) order(r *Router, leads bool) (point string, o orders.Order) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	points := CommitPoints
 	if n.random.IntN(3) == 0 {
 		points = LeaderPoints
+	}
+	if leads && len(n.Points) > 0 && n.random.IntN(5) > 0 {
+		points = n.Points
 	}
 	o = orders.Order{Act: orders.Kill, Process: r.PID()}
 	switch n.random.IntN(8) {

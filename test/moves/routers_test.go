@@ -64,3 +64,52 @@ func TestRoutersThatHearNothing(t *testing.T) {
 	}
 	s.finish(t)
 }
+
+// TestRoutersSleepInASwitch: one is stopped in the middle of a switch, with statements of writers under way and held, and wakes up when the rows have another owner, or in whatever has become of the attempt. What it was told before, and what
+// it goes on with, does no harm: line M30.
+func TestRoutersSleepInASwitch(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, faults.Config{Routers: 3}, 6)
+	s.load.Faulty = true
+	s.load.Start(t.Context())
+	defer s.load.Stop()
+	shards := [2]string{"s1", "s2"}
+	for _, c := range []struct {
+		point  string
+		always bool // also where there is not much time
+	}{
+		{"move.switching", true}, {"move.switch.hold", false}, {"move.switch.settle", true}, {"move.switch.published", false}, {"move.switch.close", false},
+		{"move.switch.marked", false}, {"move.switch.pass", true}, {"move.switch.open", false},
+	} {
+		if !c.always && !everything() {
+			continue
+		}
+		ok := t.Run(c.point, func(t *testing.T) {
+			s.order(t, c.point, 1)
+			leader, err := s.Leader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := s.start(t, api.StartMove{From: shards[0], To: shards[1], MoveLimits: api.MoveLimits{Throttle: of(false)}})
+			s.reached(t, c.point)
+			asleep := s.Other(leader)
+			asleep.Stop()
+			defer asleep.Continue()
+			s.release(t, c.point)
+			m := s.await(t, id, "done")
+			asleep.Continue()
+			if err := s.WaitReady(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, attempt := range m.Switches {
+				t.Logf("held for %.0f ms: %q", attempt.HeldMS, attempt.Failed)
+			}
+			s.agrees(t)
+			shards[0], shards[1] = shards[1], shards[0]
+		})
+		if !ok {
+			return
+		}
+	}
+	s.finish(t)
+}
