@@ -13,9 +13,8 @@ import (
 	"github.com/cleavedb/cleave/internal/api"
 )
 
-// The curve: beside writers at one pace there are clients whose transactions write two rows and stay open for a time, half of the time.
+// The curve: beside writers at a pace there are clients whose transactions write two rows and stay open for a time, half of the time.
 const (
-	curvePace    = 500
 	curveClients = 4
 	// curvePatience is how long a move may wait for its turn.
 	curvePatience = 30 * time.Second
@@ -25,21 +24,23 @@ var transactionLengths = []time.Duration{0, 10 * time.Millisecond, 25 * time.Mil
 
 // curve measures switches beside transactions of growing length.
 func (l *lab) curve(ctx context.Context) error {
-	for _, length := range transactionLengths {
-		if err := l.beside(ctx, length); err != nil {
-			return err
+	for _, pace := range l.paces {
+		for _, length := range transactionLengths {
+			if err := l.beside(ctx, pace, length); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (l *lab) beside(ctx context.Context, length time.Duration) error {
+func (l *lab) beside(ctx context.Context, pace int, length time.Duration) error {
 	working, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	var samples []sample
 	var failures, broken int
 	var failed error
-	running.Go(func() { samples, failures, failed = l.write(working, curvePace) })
+	running.Go(func() { samples, failures, failed = l.write(working, pace) })
 	transactions := make([]error, curveClients)
 	counts := make([]int, curveClients)
 	if length > 0 {
@@ -78,14 +79,14 @@ func (l *lab) beside(ctx context.Context, length time.Duration) error {
 	slices.Sort(waits)
 	fmt.Fprintf(l.out, "transactions of %s (%d of them, %d failed): a switch waited for its turn for %s in the middle, %s at most; %d of %d moves were cancelled after %s\n",
 		length, counts[0], broken, waits[len(waits)/2].Round(time.Millisecond), waits[len(waits)-1].Round(time.Millisecond), gaveUp, l.rounds, curvePatience)
-	l.reportPause(curvePace, samples, failures, switches)
+	l.reportPause(pace, samples, failures, switches)
 	return nil
 }
 
 // patiently moves all that one shard has, and gives up if its switch does not get its turn. It says how long the move was about to switch.
 func (l *lab) patiently(ctx context.Context) (m api.Move, waited time.Duration, done bool, err error) {
 	from, to := l.turn()
-	list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: l.streams})
+	list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: l.streams[0]})
 	if err != nil {
 		return m, 0, false, err
 	}

@@ -2,9 +2,9 @@
 //
 // It starts two servers and a router of this tree itself, on free ports and in a temporary folder, and ends them. There are four parts:
 //
-//   - copy: the copy of a move beside COPY TO piped into COPY FROM between the same two servers, into a table with the same index, by turns;
+//   - copy: the copy of a move beside COPY TO piped into COPY FROM between the same two servers, into a table with the same index, by turns, with one stream and with more beside as many pipes;
 //   - pause: writers at a steady pace through the router, while rows move back and forth: how long the writes took that began while a switch was under way;
-//   - curve: the same at one pace, beside clients whose transactions stay open for longer and longer: how long the switch waits for its turn, and how often it is taken back;
+//   - curve: the same beside clients whose transactions stay open for longer and longer: how long the switch waits for its turn, and how often it is taken back;
 //   - load: as many writes as clients can make, undisturbed and while rows are copied and caught up with, with the usual throttle and with none, by turns.
 //
 // Only ratios are meant to be compared with those of another machine; the pause is a time, and says what this machine's was. Start reading at run.
@@ -130,7 +130,7 @@ func (l *lab) place() string {
 
 // move moves all that one shard has to the other, and returns when it has ended.
 func (l *lab) move(ctx context.Context, from, to string) (api.Move, error) {
-	list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: l.streams})
+	list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: l.streams[0]})
 	if err != nil {
 		return api.Move{}, err
 	}
@@ -170,63 +170,101 @@ func (l *lab) turn() (from, to string) {
 	return from, to
 }
 
-// copy compares the copy of a move with a pipe.
+// copy compares copies of moves with pipes, as many as there are streams.
 func (l *lab) copy(ctx context.Context) error {
-	var byHand, byMove []float64
+	byHand, byMove := make([][]float64, len(l.streams)), make([][]float64, len(l.streams))
 	for range l.rounds {
-		source, target := l.servers[l.at], l.servers[1-l.at]
-		seconds, err := l.pipe(ctx, source, target)
-		if err != nil {
-			return err
-		}
-		byHand = append(byHand, float64(l.rows)/seconds)
-		from, to := l.turn()
-		list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: l.streams})
-		if err != nil {
-			return err
-		}
-		var began, ended time.Time
-		if _, err := l.await(ctx, list.Moves[0].ID, func(m api.Move) {
-			switch m.Phase {
-			case "copying":
-				began = m.Since
-			case "catching up":
-				ended = m.Since
+		for i, streams := range l.streams {
+			seconds, err := l.pipes(ctx, l.servers[l.at], l.servers[1-l.at], streams)
+			if err != nil {
+				return err
 			}
-		}); err != nil {
-			return err
+			byHand[i] = append(byHand[i], float64(l.rows)/seconds)
+			if seconds, err = l.copyTime(ctx, streams); err != nil {
+				return err
+			}
+			byMove[i] = append(byMove[i], float64(l.rows)/seconds)
 		}
-		if began.IsZero() || ended.IsZero() {
-			return errors.New("the copy was too short to be seen: take more rows")
-		}
-		byMove = append(byMove, float64(l.rows)/ended.Sub(began).Seconds())
 	}
-	hand, moved := rig.Median(byHand), rig.Median(byMove)
-	fmt.Fprintf(l.out, "copy, %d streams: %s rows a second, COPY piped into COPY %s: %s\n", l.streams, rig.Number(moved, "%.0f"), rig.Number(hand, "%.0f"), rig.Ratio(moved, hand))
+	for i, streams := range l.streams {
+		hand, moved := rig.Median(byHand[i]), rig.Median(byMove[i])
+		fmt.Fprintf(l.out, "copy, %d streams: %s rows a second, as many pipes of COPY into COPY %s: %s\n", streams, rig.Number(moved, "%.0f"), rig.Number(hand, "%.0f"), rig.Ratio(moved, hand))
+		if i > 0 {
+			fmt.Fprintf(l.out, "  beside %d streams: %s, and the pipes %s\n", l.streams[0], rig.Ratio(moved, rig.Median(byMove[0])), rig.Ratio(hand, rig.Median(byHand[0])))
+		}
+	}
 	return nil
 }
 
-// pipe copies the rows into another table, as one does by hand.
-func (l *lab) pipe(ctx context.Context, source, target *localpg.Server) (seconds float64, err error) {
-	err = rig.With(ctx, source.DSN("postgres"), func(from *pgx.Conn) error {
+// copyTime moves all rows, and returns how many seconds they were copied for.
+func (l *lab) copyTime(ctx context.Context, streams int) (seconds float64, err error) {
+	from, to := l.turn()
+	list, err := l.router.API.StartMoves(ctx, api.StartMove{From: from, To: to, Streams: streams})
+	if err != nil {
+		return 0, err
+	}
+	var began, ended time.Time
+	if _, err := l.await(ctx, list.Moves[0].ID, func(m api.Move) {
+		switch m.Phase {
+		case "copying":
+			began = m.Since
+		case "catching up":
+			ended = m.Since
+		}
+	}); err != nil {
+		return 0, err
+	}
+	if began.IsZero() || ended.IsZero() {
+		return 0, errors.New("the copy was too short to be seen: take more rows")
+	}
+	return ended.Sub(began).Seconds(), nil
+}
+
+// pipes copies the rows into another table, as one does by hand: each pipe a part of the table's pages.
+func (l *lab) pipes(ctx context.Context, source, target *localpg.Server, count int) (seconds float64, err error) {
+	var pages int
+	err = rig.With(ctx, target.DSN("postgres"), func(to *pgx.Conn) error {
+		_, err := to.Exec(ctx, "DROP TABLE IF EXISTS public.by_hand; CREATE TABLE public.by_hand (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0, filler text)")
+		return err
+	})
+	if err == nil {
+		err = rig.With(ctx, source.DSN("postgres"), func(from *pgx.Conn) error {
+			return from.QueryRow(ctx, "SELECT pg_relation_size('public.things') / current_setting('block_size')::int").Scan(&pages)
+		})
+	}
+	if err != nil {
+		return 0, err
+	}
+	started := time.Now()
+	failed := make([]error, count)
+	var piping sync.WaitGroup
+	for i := range count {
+		what := "public.things"
+		if count > 1 {
+			what = fmt.Sprintf("(SELECT * FROM public.things WHERE ctid >= '(%d,0)' AND ctid < '(%d,0)')", i*pages/count, (i+1)*pages/count)
+		}
+		piping.Go(func() { failed[i] = pipe(ctx, source, target, what) })
+	}
+	piping.Wait()
+	return time.Since(started).Seconds(), errors.Join(failed...)
+}
+
+// pipe copies some rows.
+func pipe(ctx context.Context, source, target *localpg.Server, what string) error {
+	return rig.With(ctx, source.DSN("postgres"), func(from *pgx.Conn) error {
 		return rig.With(ctx, target.DSN("postgres"), func(to *pgx.Conn) error {
-			if _, err := to.Exec(ctx, "DROP TABLE IF EXISTS public.by_hand; CREATE TABLE public.by_hand (id bigint PRIMARY KEY, n bigint NOT NULL DEFAULT 0, filler text)"); err != nil {
-				return err
-			}
-			started := time.Now()
 			reader, writer := io.Pipe()
 			var reading sync.WaitGroup
 			reading.Go(func() {
-				_, err := from.PgConn().CopyTo(ctx, writer, "COPY public.things TO STDOUT (FORMAT binary)")
+				_, err := from.PgConn().CopyTo(ctx, writer, "COPY "+what+" TO STDOUT (FORMAT binary)")
 				_ = writer.CloseWithError(err)
 			})
 			_, err := to.PgConn().CopyFrom(ctx, reader, "COPY public.by_hand FROM STDIN (FORMAT binary)")
+			_ = reader.CloseWithError(err)
 			reading.Wait()
-			seconds = time.Since(started).Seconds()
 			return err
 		})
 	})
-	return seconds, err
 }
 
 // sample is one write.

@@ -17,7 +17,7 @@ func TestOptions(t *testing.T) {
 	if o, err = parseOptions(nil); err != nil || !slices.Equal(o.parts, allParts) {
 		t.Errorf("without options %+v, %v", o, err)
 	}
-	for _, wrong := range []string{"-parts ,", "-parts pauses", "-rows 0", "-rounds 0", "-clients 0", "-streams 0"} {
+	for _, wrong := range []string{"-parts ,", "-parts pauses", "-rows 0", "-rounds 0", "-clients 0", "-streams 0", "-streams 1,x", "-streams ,", "-paces 0"} {
 		if _, err := parseOptions(strings.Fields(wrong)); err == nil {
 			t.Errorf("%s was accepted", wrong)
 		}
