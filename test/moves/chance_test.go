@@ -116,7 +116,7 @@ func (m *mover) run(ctx context.Context) {
 			m.wish(ctx, m.oneOf("switch", "switch", "cancel"))
 		case now.Phase == "switched":
 			m.wish(ctx, m.oneOf("roll back", "finish"))
-		case m.random.IntN(20) == 0:
+		case m.random.IntN(150) == 0:
 			m.wish(ctx, m.oneOf("pause", "cancel"))
 		}
 	}

@@ -70,7 +70,7 @@ func receives(t *testing.T, s *faults.Shard) (process int) {
 	return process
 }
 
-// TestWhatIsLackingIsNotDeleted: a standby that was not connected while rows moved, so that nobody could wait for it, takes the target's place. Nothing is deleted on the source, which is the only one that has them, until somebody says that this was seen to.
+// TestWhatIsLackingIsNotDeleted: a standby that was not connected while rows moved, so that nobody could wait for it, takes the target's place. Nothing is deleted on the source, which is the only one that has them, until somebody says that this was seen to: line M29a.
 func TestWhatIsLackingIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Replicated: 2}, 0)
