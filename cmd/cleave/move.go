@@ -278,7 +278,7 @@ func howFar(m api.Move) string {
 	case slices.Contains([]reshard.Phase{reshard.CatchingUp, reshard.Verifying, reshard.Ready, reshard.Switching, reshard.Switched, reshard.RollingBack}, phase):
 		return bytesOf(m.LagBytes) + " behind"
 	case phase == reshard.Cleaning:
-		return fmt.Sprintf("%s rows deleted", grouped(float64(m.Cleaned)))
+		return grouped(float64(m.Cleaned)) + " rows deleted"
 	default:
 		return progressOf(m)
 	}

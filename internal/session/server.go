@@ -155,6 +155,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	sessions map[uint32]*session
+	left     []leftBehind // sessions that have ended, whose servers may not have
 	last     uint32
 	clients  int // connections, those included that are not logged in
 	surplus  int // connections beyond the limit
@@ -441,7 +442,8 @@ func (s *Server) serve(entry, ctx context.Context, conn net.Conn, standing stand
 	}
 	err := session.serve()
 	session.leave()
-	s.remove(session) // last: until its backends are on their way out, what it has used counts
+	s.noteLeft(session) // before it counts no more among sessions
+	s.remove(session)
 	if err != nil && !errors.Is(err, errEnd) {
 		s.config.Logger.Debug("a session ended", "session", session.number, "user", session.user, "error", err)
 	}
@@ -456,6 +458,7 @@ func (s *session) survive() {
 	s.server.config.Logger.Error("a session panicked and was ended", "session", s.number, "user", s.user, "panic", cause, "stack", string(debug.Stack()))
 	s.mu.giveUp()
 	s.abandon()
+	s.server.noteLeft(s)
 	s.server.remove(s)
 }
 

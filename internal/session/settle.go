@@ -406,20 +406,12 @@ func (s *Server) settle(ctx context.Context) {
 	}
 }
 
-// awaitSettled waits until no session uses anything that differs between two maps under the older one, and until servers have ended what sessions left behind that are gone. It gives up when there is another map.
+// awaitSettled waits until no session uses anything that differs between two maps under the older one. It gives up when there is another map.
 func (s *Server) awaitSettled(ctx context.Context, before, m *topology.Map, changed <-chan struct{}) bool {
 	differs := differingKeyspaces(before, m)
-	if len(differs) == 0 {
-		return true
-	}
 	began := time.Now()
-	var released bool  // nobody uses anything under the older one
-	var retired uint64 // by then
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		if !released && s.isSettled(m, differs) {
-			released, retired = true, s.config.Pools.Retired()
-		}
-		if released && s.config.Pools.HaveParted(retired) { // what a client has left in the middle of may still commit
+		if s.isSettled(m, differs) {
 			return true
 		}
 		if time.Since(began) > settlesSoon { // a long transaction, most likely, and each look takes its time
@@ -449,17 +441,49 @@ func differingKeyspaces(before, m *topology.Map) []string {
 }
 
 func (s *Server) isSettled(m *topology.Map, keyspaces []string) bool {
+	if len(keyspaces) == 0 {
+		return true
+	}
 	concerns := func(name string) bool { return slices.Contains(keyspaces, name) }
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, session := range s.sessions {
-		p := session.using.Load() // first: the version is said after it
-		uses := p == anyTables || p != nil && slices.ContainsFunc(p.addKeyspaces(nil, m), concerns) || session.used.hasKeyspace(concerns)
-		if uses && session.version.Load() < m.Version() {
+		if session.isBehind(m, concerns) {
 			return false
 		}
 	}
-	return true
+	s.forgetLeft()
+	return !slices.ContainsFunc(s.left, func(l leftBehind) bool { return l.session.isBehind(m, concerns) })
+}
+
+// isBehind says whether the session uses a keyspace of a kind under an older map. Anybody may ask.
+func (s *session) isBehind(m *topology.Map, concerns func(keyspace string) bool) bool {
+	p := s.using.Load() // first: the version is said after it
+	uses := p == anyTables || p != nil && slices.ContainsFunc(p.addKeyspaces(nil, m), concerns) || s.used.hasKeyspace(concerns)
+	return uses && s.version.Load() < m.Version()
+}
+
+// leftBehind is a session that has ended in the middle of something, which a server may still commit: it counts until that has hung up.
+type leftBehind struct {
+	session *session
+	retired uint64 // backends, when it had given back its own
+}
+
+// noteLeft has a session that has ended count for a while, if it was in the middle of something.
+func (s *Server) noteLeft(session *session) {
+	if session.using.Load() == nil && !session.used.hasKeyspace(func(string) bool { return true }) {
+		return
+	}
+	retired := s.config.Pools.Retired()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLeft()
+	s.left = append(s.left, leftBehind{session, retired})
+}
+
+// forgetLeft forgets those whose servers have hung up. The caller has the lock.
+func (s *Server) forgetLeft() {
+	s.left = slices.DeleteFunc(s.left, func(l leftBehind) bool { return s.config.Pools.HaveParted(l.retired) })
 }
 
 // addKeyspaces notes that a statement goes where the map says of them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -254,6 +255,42 @@ func TestWhatIsBoundToNothingWaits(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWhatAClientLeftBehindIsWaitedFor: a session ends in the middle of a statement, which its server still commits. Until then the router does not say that it has settled.
+func TestWhatAClientLeftBehindIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	w, publish := announced(t)
+	here := w.key(t, 1, 1)
+	execute(t, w.client(t), "INSERT INTO orders VALUES ($1)", here)
+	leaves, ended := w.client(t), make(chan error, 1)
+	go func() {
+		_, err := leaves.Exec(t.Context(), "UPDATE orders SET note = 'left' || pg_sleep(0.8)::text WHERE id = $1", here)
+		ended <- err
+	}()
+	time.Sleep(200 * time.Millisecond)
+	publish(w.held())
+	sessions := func() (all []*session) {
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		return slices.Collect(maps.Values(w.server.sessions))
+	}
+	for _, s := range sessions() {
+		s.kill()
+	}
+	if err := <-ended; err == nil {
+		t.Error("the client heard that it has written")
+	}
+	eventually(t, "the session is gone", func() bool { return len(sessions()) == 0 })
+	if w.server.isSettled(w.published.Load(), []string{"main"}) {
+		t.Error("the router says that it has settled, and what it has sent is still to be committed")
+	}
+	eventually(t, "the router settles", func() bool { return w.server.isSettled(w.published.Load(), []string{"main"}) })
+	publish(w.m.Keyspace("main").Spec().Ranges)
+	var note string
+	if err := w.client(t).QueryRow(t.Context(), "SELECT note FROM orders WHERE id = $1", here).Scan(&note); err != nil || note != "left" {
+		t.Errorf("by when it has settled the row has %q, %v", note, err)
 	}
 }
 

@@ -21,7 +21,7 @@ func AwaitStandbys(ctx context.Context, server *pgx.Conn, limit time.Duration) (
 	began, upTo := time.Now(), ""
 	for pause := 300 * time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		err := server.QueryRow(ctx, `
-			WITH here AS MATERIALIZED (SELECT coalesce(nullif($1, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn)
+			WITH here AS (SELECT coalesce(nullif($1, '')::pg_lsn, pg_current_wal_flush_lsn()) AS lsn)
 			SELECT (SELECT lsn::text FROM here), count(*) > 0, coalesce(array_agg(coalesce(nullif(r.application_name, ''), r.client_addr::text, 'of process ' || r.pid)) FILTER (WHERE r.flush_lsn IS NULL OR r.flush_lsn < (SELECT lsn FROM here)), '{}')
 			FROM pg_stat_replication r LEFT JOIN pg_replication_slots s ON s.active_pid = r.pid WHERE s.slot_type IS DISTINCT FROM 'logical' AND r.state <> 'backup' AND r.replay_lsn IS NOT NULL`, upTo).Scan(&upTo, &found.Any, &found.Behind)
 		if err != nil {
