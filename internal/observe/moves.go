@@ -13,8 +13,10 @@ type MoveState struct {
 	ID, From, To, Phase string
 	// Paused: somebody has to resume it. Stopped: it cannot go on by itself.
 	Paused, Stopped bool
-	// LagBytes is how far the target is behind.
+	// LagBytes is how far the target is behind, Copied which part of what is to be copied was, and Left how long the rest takes at that pace.
 	LagBytes int64
+	Copied   float64
+	Left     time.Duration
 }
 
 var (
@@ -24,6 +26,8 @@ var (
 	movesEnded        = describe("moves_ended_total", "Moves that this process has brought to their end, by how: done, cancelled, rolled back.", "phase")
 	moveStops         = describe("move_stops_total", "Times that a move has stopped because it could not go on by itself.")
 	moveLag           = describe("move_lag_bytes", "How many bytes of changes the target of a move has not confirmed.", "move", "from", "to")
+	moveCopied        = describe("move_copied_ratio", "Which part of what a move has to copy was copied.", "move", "from", "to")
+	moveLeft          = describe("move_copy_left_seconds", "How long the copy of a move will take at the pace that it had so far; 0 if that cannot be told.", "move", "from", "to")
 	moveRowsCopied    = describe("move_rows_copied_total", "Rows that moves have copied.")
 	moveBytesCopied   = describe("move_bytes_copied_total", "Bytes that moves have copied.")
 	moveRowsCleaned   = describe("move_rows_cleaned_total", "Rows that moves have deleted where they are not owned.")
@@ -32,7 +36,7 @@ var (
 	moveSwitchesBack  = describe("move_switches_taken_back_total", "Attempts to switch that were taken back, by the step that failed: hold, settle, close, writers, pass, open; of whole tables fence for settle, and numbers before pass.", "step")
 	moveThrottled     = describe("move_throttled_seconds_total", "How long streams of moves have rested, by what for: lag of standbys, wal that slots keep, load, rate.", "reason")
 	movesDescriptions = []*prometheus.Desc{
-		movesUnderWay, movesPaused, movesStopped, movesEnded, moveStops, moveLag, moveRowsCopied, moveBytesCopied, moveRowsCleaned, moveSwitchHeld, moveSwitches, moveSwitchesBack, moveThrottled,
+		movesUnderWay, movesPaused, movesStopped, movesEnded, moveStops, moveLag, moveCopied, moveLeft, moveRowsCopied, moveBytesCopied, moveRowsCleaned, moveSwitchHeld, moveSwitches, moveSwitchesBack, moveThrottled,
 	}
 )
 
@@ -181,6 +185,8 @@ func collectStates(to chan<- prometheus.Metric, states []MoveState) {
 			stopped++
 		}
 		to <- gauge(moveLag, float64(s.LagBytes), s.ID, s.From, s.To)
+		to <- gauge(moveCopied, s.Copied, s.ID, s.From, s.To)
+		to <- gauge(moveLeft, s.Left.Seconds(), s.ID, s.From, s.To)
 	}
 	to <- gauge(movesPaused, float64(paused))
 	to <- gauge(movesStopped, float64(stopped))

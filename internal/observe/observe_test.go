@@ -37,7 +37,7 @@ func rowStats() RowStats {
 func moveStats() *Moves {
 	m := NewMoves()
 	m.Watch(func() []MoveState {
-		return []MoveState{{ID: "a", From: "s1", To: "s2", Phase: "copying", Paused: true, LagBytes: 21}, {ID: "b", From: "s2", To: "s1", Phase: "copying", Stopped: true}}
+		return []MoveState{{ID: "a", From: "s1", To: "s2", Phase: "copying", Paused: true, LagBytes: 21, Copied: 0.5, Left: 3 * time.Second}, {ID: "b", From: "s2", To: "s1", Phase: "copying", Stopped: true}}
 	})
 	m.Copied(22, 23)
 	m.Copied(1, 1)
@@ -92,7 +92,7 @@ func TestWhatIsKnownIsReported(t *testing.T) {
 		"cleave_pool_waits_total{shard=s1} 6", "cleave_pool_timeouts_total{shard=s1} 7", "cleave_pool_wait_seconds_total{shard=s1} 1.5",
 		"cleave_pool_logins_total{result=ok,shard=s1} 8", "cleave_pool_logins_total{result=failed,shard=s1} 9", "cleave_pool_breaker_open{shard=s1} 1",
 		"cleave_moves{phase=copying} 2", "cleave_moves_paused{} 1", "cleave_moves_stopped{} 1", "cleave_moves_ended_total{phase=done} 1", "cleave_move_stops_total{} 1",
-		"cleave_move_lag_bytes{from=s1,move=a,to=s2} 21", "cleave_move_rows_copied_total{} 23", "cleave_move_bytes_copied_total{} 24", "cleave_move_rows_cleaned_total{} 24",
+		"cleave_move_lag_bytes{from=s1,move=a,to=s2} 21", "cleave_move_copied_ratio{from=s1,move=a,to=s2} 0.5", "cleave_move_copy_left_seconds{from=s1,move=a,to=s2} 3", "cleave_move_rows_copied_total{} 23", "cleave_move_bytes_copied_total{} 24", "cleave_move_rows_cleaned_total{} 24",
 		"cleave_move_switch_held_seconds{} 2", "cleave_move_switches_total{} 1", "cleave_move_switches_taken_back_total{step=settle} 1", "cleave_move_throttled_seconds_total{reason=load} 1.5",
 		"cleave_rows_memory_bytes{} 12", "cleave_rows_memory_limit_bytes{} 13", "cleave_rows_files{} 14", "cleave_rows_file_bytes{} 15", "cleave_rows_spills_total{} 16", "cleave_rows_refused_total{} 17",
 	} {

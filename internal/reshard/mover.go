@@ -141,7 +141,7 @@ func (r *running) states() (states []observe.MoveState) {
 	r.mu.Unlock()
 	for _, one := range runs {
 		m := one.state()
-		states = append(states, observe.MoveState{ID: m.ID, From: m.Source, To: m.Target, Phase: string(m.Phase), Paused: m.Paused, Stopped: m.Stopped != "", LagBytes: m.LagBytes})
+		states = append(states, observe.MoveState{ID: m.ID, From: m.Source, To: m.Target, Phase: string(m.Phase), Paused: m.Paused, Stopped: m.Stopped != "", LagBytes: m.LagBytes, Copied: m.Share(), Left: m.Left()})
 	}
 	return states
 }

@@ -653,8 +653,8 @@ func (s *switching) mark(ctx context.Context) error {
 		return err
 	}
 	standbys, err := shard.AwaitStandbys(ctx, s.heir, s.move.Options.PauseLimit)
-	if err == nil && len(standbys.Behind) > 0 {
-		err = fmt.Errorf("standby %s of shard %q does not have it in time", standbys.Behind[0], s.to)
+	if len(standbys.Behind) > 0 {
+		return fmt.Errorf("standby %s of shard %q does not have it in time", standbys.Behind[0], s.to)
 	}
 	return err
 }

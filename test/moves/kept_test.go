@@ -250,8 +250,11 @@ func TestATargetThatCannotKeepUp(t *testing.T) {
 		}
 		return errors.Join(write(), err)
 	})
-	if m, err := s.Routers[0].API().Move(t.Context(), id); err != nil || m.Phase != "catching up" {
-		t.Errorf("it is %s, %v", m.Phase, err)
+	for range 3 {
+		time.Sleep(time.Second)
+		if m, err := s.Routers[0].API().Move(t.Context(), id); err != nil || m.Phase != "catching up" || len(m.Switches) > 0 {
+			t.Errorf("it is %s, %v, and has tried to switch: %+v", m.Phase, err, m.Switches)
+		}
 	}
 	execute(t, target, "ROLLBACK")
 	s.await(t, id, "done")
