@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
@@ -31,6 +34,20 @@ type Nemesis struct {
 	crashes int             // processes, or whole servers, that were killed
 	faults  map[string]int  // by name
 	failed  error
+}
+
+// Seed is what a test's choices come from; a new one, unless CLEAVE_FAULTS_SEED says which.
+func Seed(t *testing.T) uint64 {
+	t.Helper()
+	number := uint64(time.Now().UnixNano()) % 1_000_000
+	if text := os.Getenv("CLEAVE_FAULTS_SEED"); text != "" {
+		var err error
+		if number, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("CLEAVE_FAULTS_SEED=%d", number)
+	return number
 }
 
 // NewNemesis chooses by the seed, and tells the log of each fault.

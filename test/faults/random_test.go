@@ -20,20 +20,6 @@ func TestMain(m *testing.M) {
 	os.Exit(faults.Main(m))
 }
 
-// seed is what a run's choices come from; a new one, unless CLEAVE_FAULTS_SEED says which.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	number := uint64(time.Now().UnixNano()) % 1_000_000
-	if text := os.Getenv("CLEAVE_FAULTS_SEED"); text != "" {
-		var err error
-		if number, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("CLEAVE_FAULTS_SEED=%d", number)
-	return number
-}
-
 // shorter are the times that rows of transactions are kept, so that some are cleaned up under way. They are longer than whoever asks for a row waits.
 var shorter = map[string]time.Duration{"txn.retention": 45 * time.Second, "txn.sweepdelay": 20 * time.Second, "control.sweep": 2 * time.Second}
 
@@ -51,7 +37,7 @@ func startRun(t *testing.T) *run {
 
 func startRunWith(t *testing.T, durations map[string]time.Duration) *run {
 	t.Helper()
-	number := seed(t)
+	number := faults.Seed(t)
 	cluster := faults.Start(t, faults.Config{Replicated: 2, Durations: durations})
 	tables, err := cluster.MakeTables(t.Context())
 	if err != nil {

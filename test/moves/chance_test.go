@@ -31,14 +31,7 @@ func TestMovesBesideRandomFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	number := uint64(time.Now().UnixNano()) % 1_000_000
-	if text := os.Getenv("CLEAVE_FAULTS_SEED"); text != "" {
-		var err error
-		if number, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("CLEAVE_FAULTS_SEED=%d", number)
+	number := faults.Seed(t)
 	s := newStage(t, faults.Config{Routers: 3}, 6)
 	s.load.Faulty = true
 	conn := s.client(t)
