@@ -14,6 +14,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/reshard"
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 func newMove() *cobra.Command {
@@ -397,7 +398,7 @@ func pointText(p []string, none string) string {
 	if len(p) == 0 {
 		return none
 	}
-	return strings.Join(p, ", ")
+	return topology.Point(p).String()
 }
 
 func newMoveWatch(c *connection) *cobra.Command {

@@ -20,10 +20,10 @@ func newSplit() *cobra.Command {
 		Long: `Divide ranges of a keyspace, so that their parts can be moved apart. Nothing but the shard map changes.
 
 A point is written with 16 hexadecimal digits in a keyspace by hash, and as the key in one by range; of
-several columns as a JSON list. --key gives a key a range of its own; in a keyspace by range it must be one
-integer. --middle divides the range in which --of lies, or the first one: in the middle of its hashes, or of
-its rows in a keyspace by range. --by-size divides every range that has more bytes, into parts that have
-fewer. Where rows are is told by keys that the shards sample, so sizes are estimates.`,
+several columns as a JSON list. --key gives a key a range of its own, in a keyspace by hash with all keys
+of the same hash. --middle divides the range in which --of lies, or the first one: in the middle of its
+hashes, or of its rows in a keyspace by range. --by-size divides every range that has more bytes, into parts
+that have fewer. Where rows are is told by keys that the shards sample, so sizes are estimates.`,
 		Example: `  cleave split --keyspace main --at 8000000000000000
   cleave split --keyspace events --at 2026-01-01 --at 2026-07-01
   cleave split --keyspace main --key 4711

@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -171,6 +173,9 @@ func ParsePoint(text string) ([]string, error) {
 	if err := decoder.Decode(&values); err != nil {
 		return nil, fmt.Errorf("%q is not a JSON list: %w", text, err)
 	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%q goes on behind the JSON list", text)
+	}
 	point := make([]string, len(values))
 	for i, value := range values {
 		point[i] = fmt.Sprint(value)
@@ -207,8 +212,7 @@ func (c *Client) ThrottleMove(ctx context.Context, id string, limits MoveLimits)
 type SplitRanges struct {
 	// At are points: in a keyspace by hash 16 hexadecimal digits, in one by range the key's values.
 	At [][]string `json:"at,omitempty"`
-	// Key is one that gets a range of its own, with all that have the same hash.
-	// In a keyspace by range it must be one integer.
+	// Key is one that gets a range of its own, in a keyspace by hash with all that have the same hash.
 	Key []string `json:"key,omitempty"`
 	// Middle divides the range in which Of lies in two equal parts: of the hashes, or of the rows in a keyspace by range.
 	Middle bool     `json:"middle,omitempty"`

@@ -3,11 +3,10 @@ package reshard
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 
 	"github.com/cleavedb/cleave/internal/topology"
+	"github.com/cleavedb/cleave/placement/key"
 )
 
 // SplitAt returns the ranges of a keyspace, divided at points. No row moves by that.
@@ -27,33 +26,48 @@ func SplitAt(k *topology.Keyspace, points []topology.Point) ([]topology.RangeSpe
 	return ranges, nil
 }
 
-// AroundKey are the points between which nothing but a key lies, or, in a keyspace by hash, its hash.
-func AroundKey(k *topology.Keyspace, key topology.Point) ([]topology.Point, error) {
-	values, err := k.ParseKey(key)
+// AroundKey are the points, but for those at which a range begins already, between which nothing but a key lies, or, in a keyspace by hash, its hash.
+func AroundKey(k *topology.Keyspace, point topology.Point) ([]topology.Point, error) {
+	values, err := k.ParseKey(point)
 	if err != nil {
 		return nil, err
 	}
-	if k.Strategy() == topology.ByRange {
-		return aroundInteger(k, key)
+	around := []topology.Point{pointOf(values), pointBehind(values)}
+	if k.Strategy() != topology.ByRange {
+		hash := k.Hash(values...)
+		around = []topology.Point{hashPoint(hash), hashPoint(hash + 1)}
 	}
-	hash := k.Hash(values...)
-	var points []topology.Point
-	for _, h := range []uint64{hash, hash + 1} {
-		if h != 0 {
-			points = append(points, hashPoint(h))
-		}
+	_, already, err := orderOf(k).divide(k.Spec().Ranges, around)
+	if err != nil {
+		return nil, err
 	}
-	return points, nil
+	around = slices.DeleteFunc(around, func(p topology.Point) bool {
+		return slices.ContainsFunc(already, func(b topology.Point) bool { return slices.Equal(p, b) })
+	})
+	if len(around) == 0 {
+		return nil, fmt.Errorf("key %s has a range of its own already", point)
+	}
+	return around, nil
 }
 
-// aroundInteger are an integer and the next one. Of other keys nobody can name the next.
-func aroundInteger(k *topology.Keyspace, key topology.Point) ([]topology.Point, error) {
-	if types := k.KeyTypes(); len(types) == 1 && slices.Contains([]string{"smallint", "integer", "bigint"}, types[0].String()) {
-		if n, err := strconv.ParseInt(key[0], 10, 64); err == nil && n < math.MaxInt64 {
-			return []topology.Point{{strconv.FormatInt(n, 10)}, {strconv.FormatInt(n+1, 10)}}, nil
+// pointBehind is the first one behind a key. Behind the last key of all it is the beginning of the ranges, as hash 0 is behind the last hash.
+func pointBehind(values []key.Value) topology.Point {
+	for i, v := range slices.Backward(values) {
+		next, ok := v.Next()
+		if !ok {
+			continue
 		}
+		return pointOf(append(values[:i:i], next))
 	}
-	return nil, errors.New("in a keyspace by range whose key is not one integer name the keys to split at: --at VALUE, twice")
+	return nil
+}
+
+func pointOf(values []key.Value) topology.Point {
+	point := make(topology.Point, len(values))
+	for i, v := range values {
+		point[i] = v.String()
+	}
+	return point
 }
 
 // Middle is the middle of the range of a keyspace by hash in which a point lies.
@@ -101,25 +115,34 @@ func Merge(k *topology.Keyspace, within Range) (merged []topology.RangeSpec, few
 
 // JoinAt returns the ranges of a keyspace without the borders at points. Ranges on both sides of each must be the same shard's, and not moving.
 func JoinAt(k *topology.Keyspace, points []topology.Point) ([]topology.RangeSpec, error) {
-	borders := map[string]bool{}
-	for _, p := range points {
-		borders[p.String()] = true
+	o, ranges := orderOf(k), k.Spec().Ranges
+	begins, err := o.places(len(ranges), func(i int) topology.Point { return ranges[i].From })
+	if err != nil {
+		return nil, err
+	}
+	at, err := o.places(len(points), func(i int) topology.Point { return points[i] })
+	if err != nil {
+		return nil, err
+	}
+	borders := make(map[string]bool, len(at))
+	for _, place := range at {
+		borders[place] = true
 	}
 	var joined []topology.RangeSpec
-	for _, r := range k.Spec().Ranges {
-		if len(r.From) == 0 || !borders[r.From.String()] {
+	for i, r := range ranges {
+		if len(r.From) == 0 || !borders[begins[i]] {
 			joined = append(joined, r)
 			continue
 		}
-		delete(borders, r.From.String())
+		delete(borders, begins[i])
 		before := &joined[len(joined)-1]
 		if before.Shard != r.Shard || len(before.Copies)+len(r.Copies) > 0 || before.Held || r.Held {
 			return nil, fmt.Errorf("the ranges before and after %s are not the same shard's, or are moving", r.From)
 		}
 		before.To = r.To
 	}
-	for _, p := range points {
-		if borders[p.String()] {
+	for i, p := range points {
+		if borders[at[i]] {
 			return nil, fmt.Errorf("no range begins at %s", p)
 		}
 	}

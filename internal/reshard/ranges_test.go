@@ -164,11 +164,51 @@ func TestRangesAreJoinedAtTheirBorders(t *testing.T) {
 	if got := fmt.Sprint(points); err != nil || got != "[41 42]" {
 		t.Errorf("around 41: %s, %v", got, err)
 	}
-	if points, err := AroundKey(m.Keyspace("names"), topology.Point{"41"}); err == nil {
-		t.Errorf("around a text that looks like a number: %v", points)
+	if points, err := AroundKey(m.Keyspace("names"), topology.Point{"acme"}); err != nil || fmt.Sprint(points) != `[acme ["acme\u0001"]]` {
+		t.Errorf("around a text: %q, %v", points, err)
 	}
-	if points, err := AroundKey(m.Keyspace("numbers"), topology.Point{"9223372036854775807"}); err == nil {
-		t.Errorf("around the last number: %v", points)
+	if points, err := AroundKey(m.Keyspace("numbers"), topology.Point{"9223372036854775807"}); err != nil || fmt.Sprint(points) != "[9223372036854775807]" {
+		t.Errorf("around the last number: %v, %v", points, err)
+	}
+}
+
+// TestAroundWhatHasABorder: only what is missing is divided, and a key that is alone already is told so.
+func TestAroundWhatHasABorder(t *testing.T) {
+	t.Parallel()
+	pairs := topology.NewKeyspaceSpec("pairs", topology.ByRange, 0, "text", "smallint")
+	pairs.Ranges = []topology.RangeSpec{{Shard: "a", To: topology.Point{"acme", "1"}}, {From: topology.Point{"acme", "1"}, To: topology.Point{"acme", "32767"}, Shard: "a"}, {From: topology.Point{"acme", "32767"}, Shard: "a"}}
+	m, err := world(t).Next(topology.CreateKeyspace(pairs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := m.Keyspace("pairs")
+	for _, c := range []struct {
+		key  topology.Point
+		want string
+	}{
+		{topology.Point{"acme", "1"}, "[(acme, 2)]"},
+		{topology.Point{"acme", "0"}, "[(acme, 0)]"},
+		{topology.Point{"acme", "32767"}, `[["acme\u0001"]]`},
+		{topology.Point{"beta", "7"}, "[(beta, 7) (beta, 8)]"},
+	} {
+		points, err := AroundKey(k, c.key)
+		if err != nil || fmt.Sprint(points) != c.want {
+			t.Errorf("around %s: %q, %v", c.key, points, err)
+			continue
+		}
+		ranges, err := SplitAt(k, points)
+		if err != nil {
+			t.Fatal(err)
+		}
+		divided := k.Spec()
+		divided.Name, divided.Ranges = "divided", ranges
+		alone, err := m.Next(topology.CreateKeyspace(divided))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if points, err := AroundKey(alone.Keyspace("divided"), c.key); err == nil {
+			t.Errorf("around %s, which is alone: %q", c.key, points)
+		}
 	}
 }
 

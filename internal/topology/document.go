@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Schema is the version of the form in which this program writes maps. It grows with every field that is added.
@@ -271,6 +272,8 @@ func (p Point) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]string(p))
 }
 
+func isUnseen(r rune) bool { return !unicode.IsPrint(r) }
+
 // UnmarshalJSON reads one text or a list.
 func (p *Point) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '[' {
@@ -284,8 +287,13 @@ func (p *Point) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// String prints the point for people.
+// String prints the point for people; one with characters that nobody sees as a JSON list, which commands and functions take too.
 func (p Point) String() string {
+	if slices.ContainsFunc(p, func(text string) bool { return strings.ContainsFunc(text, isUnseen) }) {
+		if list, err := json.Marshal([]string(p)); err == nil {
+			return string(list)
+		}
+	}
 	switch len(p) {
 	case 0:
 		return "the beginning"

@@ -203,3 +203,32 @@ func BenchmarkHash(b *testing.B) {
 		})
 	}
 }
+
+// TestNext: nothing lies between a value and the next one, as values around it show.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		typ        key.Type
+		text, next string
+	}{
+		{key.Bigint, "41", "42"}, {key.Bigint, "-1", "0"}, {key.Bigint, "9223372036854775807", ""}, {key.Integer, "2147483647", ""}, {key.Smallint, "32766", "32767"}, {key.Smallint, "32767", ""},
+		{key.Text, "", "\x01"}, {key.Text, "acme", "acme\x01"}, {key.Varchar, "größe", "größe\x01"},
+		{key.UUID, "00000000-0000-0000-0000-000000000000", "00000000-0000-0000-0000-000000000001"}, {key.UUID, "00000000-0000-0000-ffff-ffffffffffff", "00000000-0000-0001-0000-000000000000"},
+		{key.UUID, "7fffffff-ffff-ffff-ffff-ffffffffffff", "80000000-0000-0000-0000-000000000000"}, {key.UUID, "ffffffff-ffff-ffff-ffff-ffffffffffff", ""},
+		{key.Date, "1999-12-31", "2000-01-01"}, {key.Date, "2024-02-28", "2024-02-29"}, {key.Date, "-infinity", "4714-11-24 BC"}, {key.Date, "5874897-12-31", "infinity"}, {key.Date, "infinity", ""},
+		{key.Timestamptz, "2000-01-01 00:00:00+00", "2000-01-01 00:00:00.000001+00"}, {key.Timestamptz, "-infinity", "4714-11-24 00:00:00+00 BC"}, {key.Timestamptz, "294276-12-31 23:59:59.999999+00", "infinity"}, {key.Timestamptz, "infinity", ""},
+		{key.Bytea, `\x`, `\x00`}, {key.Bytea, `\x0a00`, `\x0a0000`},
+	} {
+		v, err := c.typ.Parse(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, ok := v.Next()
+		if ok != (c.next != "") || ok && next.String() != c.next {
+			t.Errorf("behind %s %q: %q, %v", c.typ, c.text, next, ok)
+		}
+		if ok && bytes.Compare(v.AppendOrdered(nil), next.AppendOrdered(nil)) >= 0 {
+			t.Errorf("%s %q is not before %q", c.typ, v, next)
+		}
+	}
+}

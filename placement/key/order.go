@@ -73,6 +73,55 @@ func (t Type) CutOrdered(encoded string) (v Value, rest string, err error) {
 	return v, rest, nil
 }
 
+// Next returns the least value of the type that is greater than v in that order, and whether there is one: between the two lies no
+// other value. Of dates and timestamps the last one is infinity.
+func (v Value) Next() (Value, bool) {
+	switch v.typ {
+	case Bigint, Integer, Smallint:
+		return v.nextNumber(v.typ.bounds())
+	case Date:
+		return v.nextTime(firstDay, lastDay)
+	case Timestamptz:
+		return v.nextTime(firstMicro, endMicro-1)
+	case UUID:
+		v.low++
+		if v.low == 0 {
+			v.number++ // as the bits of an unsigned number
+		}
+		return v, v.low != 0 || v.number != 0
+	case Text, Varchar:
+		v.bytes += "\x01"
+		return v, true
+	case Bytea:
+		v.bytes += "\x00"
+		return v, true
+	default:
+		panic("key: next of a Value without a type")
+	}
+}
+
+func (v Value) nextNumber(_, last int64) (Value, bool) {
+	if v.number >= last {
+		return Value{}, false
+	}
+	v.number++
+	return v, true
+}
+
+// nextTime knows that between the infinities and the first and the last time there are none.
+func (v Value) nextTime(first, last int64) (Value, bool) {
+	low, high := v.typ.bounds()
+	switch {
+	case v.number < first && v.number == low:
+		v.number = first
+	case v.number >= last && v.number < high:
+		v.number = high
+	default:
+		return v.nextNumber(low, high)
+	}
+	return v, true
+}
+
 var errShort = errors.New("it ends too early")
 
 func (t Type) cutNumber(encoded string) (Value, string, error) {
