@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -71,23 +72,22 @@ func (a Access) Connect(ctx context.Context, spec topology.ShardSpec) (*pgx.Conn
 
 // ConnectAs is [Access.Connect] under another name than the control plane's, as pg_stat_activity shows it from the beginning.
 func (a Access) ConnectAs(ctx context.Context, spec topology.ShardSpec, application string) (*pgx.Conn, error) {
-	return a.connect(ctx, spec, spec.Primary.Address, application)
+	return a.connect(ctx, spec, spec.Primary.Address, map[string]string{"application_name": application})
 }
 
 // ConnectTo logs in to the shard's instance at this address, a replica for example.
 func (a Access) ConnectTo(ctx context.Context, spec topology.ShardSpec, address string) (*pgx.Conn, error) {
-	return a.connect(ctx, spec, address, "")
+	return a.connect(ctx, spec, address, nil)
 }
 
-func (a Access) connect(ctx context.Context, spec topology.ShardSpec, address, application string) (*pgx.Conn, error) {
+// connect logs in with settings besides those that all connections have.
+func (a Access) connect(ctx context.Context, spec topology.ShardSpec, address string, settings map[string]string) (*pgx.Conn, error) {
 	access := a.to(spec)
 	config, err := access.config(address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to shard %q at %s: %w", spec.Name, address, err)
 	}
-	if application != "" {
-		config.RuntimeParams["application_name"] = application
-	}
+	maps.Copy(config.RuntimeParams, settings)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, connectError(spec.Name, address, access, err)

@@ -75,6 +75,9 @@ func (c *Connections) Use(ctx context.Context, to *topology.Shard, work func(*pg
 	}
 }
 
+// questionSettings: the questions are long ones about small catalogues, and the same again and again. To plan one for its parameters takes several times as long as to answer it.
+var questionSettings = map[string]string{"plan_cache_mode": "force_generic_plan"}
+
 // take returns an idle connection to the shard's present address, or a new one.
 func (c *Connections) take(ctx context.Context, to *topology.Shard) (conn *pgx.Conn, reused bool, err error) {
 	address := to.Primary()
@@ -82,7 +85,7 @@ func (c *Connections) take(ctx context.Context, to *topology.Shard) (conn *pgx.C
 	if conn != nil || err != nil {
 		return conn, true, err
 	}
-	conn, err = c.access.Connect(ctx, to.Spec())
+	conn, err = c.access.connect(ctx, to.Spec(), to.Primary(), questionSettings)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failure = nil
