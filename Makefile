@@ -33,15 +33,15 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 	@$(MAKE) --no-print-directory build
 	@exec bin/cleave dev $(DEV_FLAGS)
 
-# Suites below test/ run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
+# Suites below test/, and the scripts of commands, run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
 test: ## install what is missing and run every test, with the race detector
 	scripts/install.sh
 	scripts/install-clients.sh
 	scripts/install-apps.sh
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/session ./internal/control ./internal/shard ./cmd/cleave $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list $(PURE))")
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/session ./internal/control ./internal/shard $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave $(PURE))")
 	go build -ldflags=-w -o $(BINARIES)/cleave ./cmd/cleave
 	go build -ldflags=-w -tags failpoints -o $(BINARIES)/cleave-failpoints ./cmd/cleave
-	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/moves ./test/cluster ./test/processes ./test/... $(PURE)
+	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/moves ./test/cluster ./cmd/cleave ./test/processes ./test/... $(PURE)
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -run TestNoAllocations ./internal/session
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...

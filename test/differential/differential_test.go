@@ -154,23 +154,23 @@ func (p pair) runShapes(t *testing.T, total *count) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			// Kinds have one of the passes each, one after the other or that in which they define things.
+			once := cmp.Or(k.defines, onceIn[i%len(onceIn)])
 			for _, how := range passes {
-				// Kinds, one after the other, have one of the passes each, and that in which they define things: every pass has a third of the kinds.
-				if how != k.defines && !allScripts() && how != onceIn[i%len(onceIn)] {
+				if how != once && !allScripts() {
 					continue
 				}
 				if p.sample && how != cmp.Or(k.defines, binaryPass) {
 					continue
 				}
-				t.Run(string(how), func(t *testing.T) { p.runCast(t, schema, c, shapes, how, onceIn[i%len(onceIn)], total) })
+				t.Run(string(how), func(t *testing.T) { p.runCast(t, schema, c, shapes, how, once, total) })
 			}
 		})
 	}
 }
 
 // onceIn are the passes in which kinds of keys, one after the other, have the shapes that take long and depend more on the kind of key than
-// on the protocol: transactions, and COPY, whose data are the same in every pass. Every kind has them once, and every pass with a third
-// of the kinds. The first of three kinds is the one that has the pass with texts.
+// on the protocol: transactions, and COPY, whose data are the same in every pass. The first of three kinds is the one that has the pass with texts.
 var onceIn = []pass{textPass, simplePass, binaryPass}
 
 // runCast runs all shapes one after the other, each on what the one before has left; those that take long in one pass alone.

@@ -25,12 +25,13 @@ var Binary = sync.OnceValues(func() (string, error) {
 // binaryFolder has the binary, so that Main need not build one to remove it.
 var binaryFolder string
 
-// Main runs the tests, looks for goroutines that they left behind, and removes the binary if one of them had it built; it returns the exit code. In a process that is to be an [Etcd] it is that.
+// Main runs the tests, looks for goroutines that they left behind, and removes what they had built; it returns the exit code. In a process that is to be an [Etcd] it is that.
 func Main(m *testing.M) int {
 	if config := os.Getenv(etcdVariable); config != "" {
 		return runEtcd(config)
 	}
 	code := m.Run()
+	model.Remove()
 	if binaryFolder != "" {
 		_ = os.RemoveAll(binaryFolder)
 	}

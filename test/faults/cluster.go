@@ -18,6 +18,7 @@ import (
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/shardtest"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/test/cluster"
 	"github.com/cleavedb/cleave/test/faults/proxy"
@@ -109,11 +110,14 @@ var serverSettings = map[string]string{
 	"deadlock_timeout": "200ms", "wal_retrieve_retry_interval": "200ms", "log_line_prefix": "%m [%p] %a ", "log_min_messages": "warning",
 }
 
+// model is what all servers begin as: they need not be furnished one by one when they become shards.
+var model = shardtest.NewModel()
+
 func (c *Cluster) startShards(t testing.TB, config Config) {
 	t.Helper()
-	configs := make([]localpg.Config, config.Shards+config.Spares)
+	configs := model.Configs(t, config.Shards+config.Spares)
 	for i := range configs {
-		configs[i] = localpg.Config{Port: cluster.FreePort(t), Settings: serverSettings}
+		configs[i].Port, configs[i].Settings = cluster.FreePort(t), serverSettings
 		if i < len(config.Folders) {
 			configs[i].Dir = config.Folders[i]
 		}

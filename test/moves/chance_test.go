@@ -17,7 +17,7 @@ import (
 
 const (
 	// fewCrashes is how many there are where there is not much time, and crashesOfARound how many there are between two times that everything is checked.
-	fewCrashes, crashesOfARound = 12, 40
+	fewCrashes, crashesOfARound = 6, 40
 )
 
 // TestMovesBesideRandomFaults: rows, single keys and a whole table move back and forth, are paused, cancelled and rolled back by chance, while routers and servers are killed, stopped and cut off by chance, at the points of moves too. Nothing is lost,

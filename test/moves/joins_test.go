@@ -12,6 +12,7 @@ import (
 
 // TestAShardJoinsWhileRowsMove: statements for all shards name views of what each owns then, and the new one has to have them; replica identities that the move has changed are not its own.
 func TestAShardJoinsWhileRowsMove(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Spares: 1}, 4)
 	s.load.Start(t.Context())
@@ -37,6 +38,7 @@ func TestAShardJoinsWhileRowsMove(t *testing.T) {
 
 // TestAShardJoinsAsAMoveEnds: the move has looked at all shards for the last time, or ends before the map has the new one. Nothing of it is left there either way.
 func TestAShardJoinsAsAMoveEnds(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Spares: 2}, 0)
 	const forgotten, joined = "move.forgotten", "shard.joined"

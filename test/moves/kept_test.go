@@ -157,7 +157,7 @@ func TestServersKeepNoMoreThanTheyMay(t *testing.T) {
 			s.lets(t, source, forwardSlot, id, slot)
 			restart(t, target)
 			return id
-		}, true},
+		}, false},
 		{"switched, the source away", func(t *testing.T, source, target *faults.Shard, request api.StartMove) string {
 			request.KeepSeconds = 600
 			id := s.start(t, request)

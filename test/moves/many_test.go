@@ -10,6 +10,7 @@ import (
 
 // TestMovesOfManyRangesAndPins, some hundred of each, as a ring of shards and tenants have them: they come about, are cancelled, and found on the shards when etcd is lost, as any other.
 func TestMovesOfManyRangesAndPins(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	const rows, pinned = 3000, 400
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 0)

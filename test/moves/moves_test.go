@@ -41,7 +41,7 @@ func newStage(t *testing.T, config faults.Config, writers int) *stage {
 		t.Fatal(err)
 	}
 	if everything() {
-		load.Think /= 2
+		load.Think /= 5
 	}
 	return &stage{Cluster: c, load: load}
 }

@@ -104,6 +104,7 @@ func TestWhatIsLackingIsNotDeleted(t *testing.T) {
 // TestServersAreReplaced: a standby takes the place of the source or the target, so that slots are gone and what was carried over may be missing. Before the owner has changed, everything is copied anew; after that there is no
 // way back, the move says so, and ends forward: line M29.
 func TestServersAreReplaced(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Faulty = true

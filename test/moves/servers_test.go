@@ -75,6 +75,7 @@ func (s *stage) crashAt(t *testing.T, point string, shard int, request api.Start
 
 // TestServersDieWithWholeTables, as they do with rows: line W11.
 func TestServersDieWithWholeTables(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	l := faultyLedger(t, s, 3, "")
@@ -108,10 +109,8 @@ func TestServersDieWithWholeTables(t *testing.T) {
 
 // TestTheLeaderAndTheSourceDie when the source gives no numbers any more, and the source is away for longer than the tables of dead routers are held: the switch is taken back before anybody goes on, so no number is lost and nobody is refused for good.
 func TestTheLeaderAndTheSourceDie(t *testing.T) {
+	seldom(t) // package control has a part of it
 	t.Parallel()
-	if !everything() {
-		t.Skip("it takes half a minute; package control has a part of it")
-	}
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	l := faultyLedger(t, s, 3, "")
 	defer l.stop()
@@ -246,6 +245,7 @@ func (s *stage) sleepsThrough(t *testing.T, table string, key int64, request api
 
 // TestAnHeirHearsLater that it does not get the rows: it had recorded that it does, the switch was taken back, and nobody could tell it. Until somebody has, statements that are not bound to keys wait, rather than see its copy, and all others go on.
 func TestAnHeirHearsLater(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Start(t.Context())

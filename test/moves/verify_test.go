@@ -37,6 +37,7 @@ func (s *stage) verify(t *testing.T, request api.Verify) api.Verified {
 
 // TestVerifyWhileRowsMove: writers and a move are no reason for an alarm, in whichever phase it is; a copy that has lost a row is one.
 func TestVerifyWhileRowsMove(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Start(t.Context())

@@ -12,6 +12,7 @@ import (
 
 // TestAWayBackHasEverything: its slot is made when all transactions that began earlier have ended, however long that takes, and whoever made it may be cut off meanwhile. What is written after the switch is there after a roll-back: line M13.
 func TestAWayBackHasEverything(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, target := s.client(t), s.Shards[1]
@@ -59,6 +60,7 @@ func TestAWayBackHasEverything(t *testing.T) {
 
 // TestSwitchesComeAbout, forward and back, whatever had stopped what carries changes, or had not begun to.
 func TestSwitchesComeAbout(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 2)
 	s.load.Start(t.Context())

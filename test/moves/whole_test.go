@@ -48,10 +48,14 @@ const tenants = "tenants"
 
 // request asks for the tables to be moved, by themselves or with their schema.
 func (l *ledger) request(to string) api.StartMove {
+	request := api.StartMove{To: to, Tables: ledgerTables}
 	if l.schema != "" {
-		return api.StartMove{To: to, Keyspace: tenants, Keys: [][]string{{l.schema}}}
+		request = api.StartMove{To: to, Keyspace: tenants, Keys: [][]string{{l.schema}}}
 	}
-	return api.StartMove{To: to, Tables: ledgerTables}
+	if !everything() {
+		request.Throttle = of(false) // beside other tests moves would give way to those
+	}
+	return request
 }
 
 // paths are the search paths of clients, who name tables without a schema.
@@ -199,7 +203,7 @@ func (l *ledger) write(ctx context.Context, who int) {
 	n := 0
 	l.connected(ctx, who, func(conn *pgx.Conn) error {
 		n++
-		time.Sleep(5 * time.Millisecond) // or a subscription, which is one process, would not keep up with all of them
+		time.Sleep(l.s.load.Think / 4) // or a subscription, which is one process, would not keep up with all of them
 		note := fmt.Sprintf("%d %d", who, n)
 		l.mu.Lock()
 		l.unclear[note] = true
@@ -337,9 +341,12 @@ func playLedger(t *testing.T, s *stage, l *ledger) {
 		t.Logf("to %s: held for %v ms, %d statements", to, m.Switches, l.done.Load()-before)
 		return m
 	}
-	move("s2", 0, "done")
-	l.isOn(t, "s2")
 	move("s3", 0, "done")
+	l.isOn(t, "s3")
+	if everything() {
+		move("s2", 0, "done")
+		move("s3", 0, "done")
+	}
 	kept := move("s1", 600, "switched")
 	time.Sleep(200 * time.Millisecond)
 	l.refusesStrangers(t, 2)
@@ -455,7 +462,7 @@ var wholePoints = []crashPoint{
 	{row: "W3a all", point: "move.catching-up"},
 	{row: "W3b", point: "move.tied", always: true},
 	{row: "W3b valid", point: "move.validated"},
-	{row: "W4", point: "move.switch.hold", always: true},
+	{row: "W4", point: "move.switch.hold"},
 	{row: "W5 published", point: "move.switch.published"},
 	{row: "W5", point: "move.switch.fence"},
 	{row: "W6", point: "move.switch.close"},
@@ -488,6 +495,7 @@ func TestTheLeaderDiesWithWholeTables(t *testing.T) {
 
 // TestTheLeaderDiesWithASchema where the map lists its tables and lists them no more. All else are the steps of whole tables.
 func TestTheLeaderDiesWithASchema(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	l := faultyLedger(t, s, 3, "acme")
@@ -522,6 +530,7 @@ func (l *ledger) playPoints(t *testing.T, points []crashPoint) {
 
 // TestNumbersAreGivenOnce: whoever names a sequence alone is answered by the home shard. While its table moves there from another shard it gives none, and what it has given when a switch was taken back, the other shard does not give again.
 func TestNumbersAreGivenOnce(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, other := s.dial(t, s.Routers[0]), s.dial(t, s.Routers[1])
@@ -589,6 +598,7 @@ func TestNumbersAreGivenOnce(t *testing.T) {
 // TestATableIsTiedInTheEnd: rows of a reference table to which rows of a table that moves referred go while it is copied, with those, and somebody writes to the reference table in a transaction that he does not end. Nothing is copied again, others write to it
 // all the while, and in the end the foreign key holds.
 func TestATableIsTiedInTheEnd(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, open := s.dial(t, s.Routers[0]), s.dial(t, s.Routers[1])
@@ -630,6 +640,7 @@ func TestATableIsTiedInTheEnd(t *testing.T) {
 
 // TestALargeSchemaMoves within the time for which statements may be held by default, however many tables it has.
 func TestALargeSchemaMoves(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn := s.dial(t, s.Routers[0])
@@ -660,6 +671,7 @@ func TestALargeSchemaMoves(t *testing.T) {
 // TestASchemaComesBack to the shard that it has left, or was about to come to, with types and functions that were changed meanwhile: those that are still there are made anew, but for what somebody else uses, which is said before anything is touched. Where it has left nothing is left, but on the home shard, by which
 // routers know types.
 func TestASchemaComesBack(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn := s.dial(t, s.Routers[0])
@@ -730,6 +742,7 @@ func TestASchemaComesBack(t *testing.T) {
 
 // TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew, and gives numbers: a standby has become its server, and lost that a switch was taken back.
 func TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, source := s.dial(t, s.Routers[0]), s.onShard(t, 1)
@@ -762,6 +775,7 @@ func TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew(t *testing.T) {
 
 // TestASchemaIsPlacedWhenItsTablesRest, and not while one of them moves by itself: neither could end then.
 func TestASchemaIsPlacedWhenItsTablesRest(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, client := s.dial(t, s.Routers[0]), s.Routers[0].API()

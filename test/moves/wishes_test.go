@@ -90,6 +90,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.clean(t)
 	})
 	t.Run("a change that the target refuses is mended", func(t *testing.T) {
+		seldom(t)
 		key := s.keyOn(t, conn, "s1")
 		id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
 		s.await(t, id, "ready")
