@@ -16,6 +16,8 @@ GO_TEST       := GOGC=400 go test -ldflags=-w -vet=off
 PACKAGES      := -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Packages that begin no goroutines, not even in their tests, need no race detector, with which computing takes several times as long. house_test.go makes sure of them.
 PURE          := ./internal/compose ./internal/facts ./internal/plan ./internal/rebalance ./internal/sqltext/... ./internal/topology ./placement ./placement/draw ./placement/hash
+# Of the sessions' tests, which are many and mostly hold answers against PostgreSQL's, these are about what happens at the same time: the race detector looks at them, and the rest runs without it, in half of the time.
+CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Sums|Turns|Wait|Held|Hold|Meanwhile|CopyLoses|CopyOfAClient|CopyRefused|Crash|Panic|TooMany|Vanish
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
@@ -38,11 +40,11 @@ test: ## install what is missing and run every test, with the race detector
 	scripts/install.sh
 	scripts/install-clients.sh
 	scripts/install-apps.sh
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/session ./internal/control ./internal/shard $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave $(PURE))")
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/control ./internal/shard $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave ./internal/session $(PURE))")
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 20m -run '$(CONCURRENT)' ./internal/session
 	go build -ldflags=-w -o $(BINARIES)/cleave ./cmd/cleave
 	go build -ldflags=-w -tags failpoints -o $(BINARIES)/cleave-failpoints ./cmd/cleave
-	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/differential ./test/moves ./test/cluster ./cmd/cleave ./test/processes ./test/... $(PURE)
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -run TestNoAllocations ./internal/session
+	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./internal/session ./test/differential ./test/moves ./test/cluster ./cmd/cleave ./test/processes ./test/... $(PURE)
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...

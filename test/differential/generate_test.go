@@ -14,7 +14,7 @@ import (
 // What is made up, and for how long. A failure says with which flags it comes again.
 var (
 	seedFlag     = flag.Uint64("seed", 1, "the `number` that all schemas, rows and statements that are made up follow from")
-	generateFlag = flag.Duration("generate", 25*time.Second, "how `long` statements are made up, on all clusters together")
+	generateFlag = flag.Duration("generate", 10*time.Second, "how `long` statements are made up, on all clusters together")
 	shardsFlag   = flag.String("shards", "4,2", "`numbers` of shards of the clusters that they are run on")
 	onlyFlag     = flag.String("only", "", "the one schema and statement to run, as `schema/statement`; -1 for all of the schema's")
 	keepFlag     = flag.Bool("keep", false, "write what fails, made small, to testdata/found")

@@ -74,7 +74,7 @@ func TestServersKeepNoMoreThanTheyMay(t *testing.T) {
 			restart(t, target)
 			fast(id)
 			return id
-		}, true},
+		}, false},
 		{"copying, paused, the target away", func(t *testing.T, source, target *faults.Shard, request api.StartMove) string {
 			request.MoveLimits = slow
 			id := s.start(t, request)

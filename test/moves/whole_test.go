@@ -306,6 +306,7 @@ func (l *ledger) isOn(t *testing.T, owner string) {
 
 // TestWholeTablesMove while everybody writes to them: nobody notices, and they can be rolled back and cancelled.
 func TestWholeTablesMove(t *testing.T) {
+	seldom(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	playLedger(t, s, newLedger(t, s, ""))
