@@ -21,7 +21,7 @@ CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Su
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
-.PHONY: build dev test soak soak-moves soak-sql versions check bench fmt vet lint golden help clean
+.PHONY: build dev test race soak soak-moves soak-sql versions check bench fmt vet lint golden help clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,7 +36,7 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 	@exec bin/cleave dev $(DEV_FLAGS)
 
 # Suites below test/, and the scripts of commands, run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
-test: ## install what is missing and run every test, with the race detector
+test: ## install what is missing and run every test, with the race detector where things happen at the same time
 	scripts/install.sh
 	scripts/install-clients.sh
 	scripts/install-apps.sh
@@ -49,6 +49,10 @@ test: ## install what is missing and run every test, with the race detector
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go test -vet=off -run . ./...
+
+race: ## run those tests of sessions with the race detector too that 'make test' runs without
+	scripts/install.sh
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 30m -skip '$(CONCURRENT)' ./internal/session
 
 CRASHES ?= 1000
 soak: ## kill whoever declares tables behind every step, and routers and shards by chance, CRASHES times, and check everything every few of them
