@@ -44,7 +44,7 @@ test: ## install what is missing and run every test, with the race detector wher
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 20m -run '$(CONCURRENT)' ./internal/session
 	go build -ldflags=-w -o $(BINARIES)/cleave ./cmd/cleave
 	go build -ldflags=-w -tags failpoints -o $(BINARIES)/cleave-failpoints ./cmd/cleave
-	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./internal/session ./test/differential ./test/moves ./test/cluster ./cmd/cleave ./test/processes ./test/... $(PURE)
+	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/moves ./test/cluster ./internal/session ./test/differential ./cmd/cleave ./test/processes ./test/... $(PURE)
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...

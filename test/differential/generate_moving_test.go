@@ -28,7 +28,7 @@ func TestTheRouterAgreesWhileRowsMove(t *testing.T) {
 	r := newGenerated(pair{plain: plainServers(t, 1)[0], router: router, isRouter: true, api: dev.API}, "m3")
 	r.first = worldsWhileMoving
 	r.moves = &movements{}
-	r.run(t, *generateFlag)
+	r.run(t, max(*generateFlag, movesTake))
 	r.report(t)
 	t.Logf("%d moves came to their end, %d went back, %d were cancelled", r.moves.done, r.moves.back, r.moves.cancelled)
 	if r.moves.done == 0 && *onlyFlag == "" {
@@ -37,6 +37,8 @@ func TestTheRouterAgreesWhileRowsMove(t *testing.T) {
 }
 
 const (
+	// movesTake is how long it is until the first moves have come to their end, beside other tests.
+	movesTake = 30 * time.Second
 	// worldsWhileMoving keeps these schemas apart from those that stay where they are.
 	worldsWhileMoving = 900 * worldsOfCluster
 	// statementsWhileMoving is how many there are in such a world: most of the time should go into those, and not into making it.

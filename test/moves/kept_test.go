@@ -226,6 +226,7 @@ func restart(t *testing.T, one *faults.Shard) {
 func TestATargetThatCannotKeepUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Durations: map[string]time.Duration{"move.comes-closer": time.Second}}, 2)
+	s.load.Faulty = true // those whose rows the target owns wait for its lock too, and not for ever
 	s.load.Start(t.Context())
 	defer s.load.Stop()
 	id := s.heldAt(t, "move.catching-up", api.StartMove{From: "s1", To: "s2"})

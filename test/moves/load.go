@@ -64,7 +64,7 @@ var schema = []string{
 
 // NewLoad makes the tables and their first rows, through a router.
 func NewLoad(ctx context.Context, c *faults.Cluster, writers int) (*Load, error) {
-	l := &Load{cluster: c, Think: 100 * time.Millisecond}
+	l := &Load{cluster: c, Think: 150 * time.Millisecond}
 	conn, err := l.dial(ctx, c.Routers[0])
 	if err != nil {
 		return nil, err

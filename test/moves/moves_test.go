@@ -41,7 +41,7 @@ func newStage(t *testing.T, config faults.Config, writers int) *stage {
 		t.Fatal(err)
 	}
 	if everything() {
-		load.Think /= 5
+		load.Think = 20 * time.Millisecond
 	}
 	return &stage{Cluster: c, load: load}
 }
