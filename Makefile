@@ -16,7 +16,7 @@ GO_TEST       := GOGC=400 go test -ldflags=-w -vet=off
 PACKAGES      := -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Packages that begin no goroutines, not even in their tests, need no race detector, with which computing takes several times as long. house_test.go makes sure of them.
 PURE          := ./internal/compose ./internal/facts ./internal/plan ./internal/rebalance ./internal/sqltext/... ./internal/topology ./placement ./placement/draw ./placement/hash
-# Of the sessions' tests, which are many and mostly hold answers against PostgreSQL's, these are about what happens at the same time: the race detector looks at them, and the rest runs without it, in half of the time.
+# Of the sessions' tests, which are many and mostly hold answers against PostgreSQL's, these are about what happens at the same time: the race detector looks at them, and at the rest when 'make race' says so.
 CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Sums|Turns|Wait|Held|Hold|Meanwhile|CopyLoses|CopyOfAClient|CopyRefused|Crash|Panic|TooMany|Vanish
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3

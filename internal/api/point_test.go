@@ -20,4 +20,12 @@ func TestPointsAreValuesOrLists(t *testing.T) {
 			t.Errorf("%s is %q", wrong, point)
 		}
 	}
+	for _, point := range [][]string{{"acme"}, {"acme\x01"}, {"a:b"}, {""}, {"a", "1"}} {
+		if read, err := ParsePoint(PointText(point)); err != nil || !slices.Equal(read, point) {
+			t.Errorf("%q is written %s, and read as %q, %v", point, PointText(point), read, err)
+		}
+	}
+	if text := PointText([]string{"acme\x01"}); text != `["acme\u0001"]` {
+		t.Errorf("what nobody sees is written %s", text)
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/cleavedb/cleave/internal/topology"
 )
 
 // RuleForms says how people write a rule.
@@ -101,12 +103,12 @@ func (r RebalanceRule) String() string {
 	return string(exact)
 }
 
-// PointText writes a point as [ParsePoint] and [ParseRange] read it: the value, or a JSON list of several, or of one that could be taken for something else.
+// PointText writes a point as [ParsePoint] and [ParseRange] read it: the value, or a JSON list of several, of one that could be taken for something else, or with characters that nobody sees.
 func PointText(p []string) string {
 	switch {
 	case len(p) == 0:
 		return ""
-	case len(p) == 1 && p[0] != "" && !strings.ContainsAny(p[0], ":["):
+	case len(p) == 1 && p[0] != "" && !strings.ContainsAny(p[0], ":[") && topology.Point(p).String() == p[0]:
 		return p[0]
 	}
 	list, _ := json.Marshal(p) // of plain texts

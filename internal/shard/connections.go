@@ -75,7 +75,7 @@ func (c *Connections) Use(ctx context.Context, to *topology.Shard, work func(*pg
 	}
 }
 
-// questionSettings: the questions are long ones about small catalogues, and the same again and again. To plan one for its parameters takes several times as long as to answer it.
+// questionSettings: the questions are long, and the same again and again, for a few names each. To plan one anew for its parameters takes longer than to answer it.
 var questionSettings = map[string]string{"plan_cache_mode": "force_generic_plan"}
 
 // take returns an idle connection to the shard's present address, or a new one.

@@ -204,7 +204,7 @@ func BenchmarkHash(b *testing.B) {
 	}
 }
 
-// TestNext: nothing lies between a value and the next one, as values around it show.
+// TestNext: one more at the borders of each type. That nothing lies in between is TestNothingIsBeforeTheNext.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

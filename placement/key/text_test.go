@@ -103,3 +103,28 @@ func TestBrokenEncodingsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsBeforeTheNext: whatever is greater than a value is not less than the next one, neighbours above all.
+func TestNothingIsBeforeTheNext(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.Custom(anyValue).Draw(t, "value")
+		other := rapid.Custom(anyValue).Filter(func(o Value) bool { return o.typ == v.typ }).Draw(t, "other")
+		switch v.typ {
+		case Text, Varchar, Bytea:
+			if rapid.Bool().Draw(t, "it goes on") {
+				other.bytes = v.bytes + other.bytes
+			}
+		}
+		here, there := string(v.AppendOrdered(nil)), string(other.AppendOrdered(nil))
+		next, ok := v.Next()
+		if !ok {
+			if there > here {
+				t.Fatalf("nothing is said to be behind %s, but %s is", v, other)
+			}
+			return
+		}
+		if behind := string(next.AppendOrdered(nil)); there > here != (there >= behind) || behind <= here {
+			t.Fatalf("%s, then %s, and %s", v, next, other)
+		}
+	})
+}

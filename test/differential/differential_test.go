@@ -29,8 +29,8 @@
 //	-- expect: answer      the router must answer it where a server fails; the plain server does not get it
 //
 // The statements in testdata/shapes have places for a key, and are run with every kind of key: shapes_test.go has the places,
-// keytypes_test.go the kinds of keys. They come one file after the other on the same tables, over the simple protocol and with binary
-// values, for some kinds with text too. Rows are compared as a set unless the statement ends in an ORDER BY. More directives:
+// keytypes_test.go the kinds of keys. They come one file after the other on the same tables, for each kind in one of
+// the passes: over the simple protocol, with binary values or with text. Rows are compared as a set unless the statement ends in an ORDER BY. More directives:
 //
 //	-- each: sample        a step for each key of the kind, which is x; or for each spelling, whose key is stored in another form
 //	-- key: a              a parameter for each column of the key a; "? a" leaves its type open, "array a c" is an array of keys

@@ -35,7 +35,7 @@ type Load struct {
 	// Done counts statements, Failed those that failed in a way that faults explain, and Slowest is the longest that anybody waited.
 	Done, Failed atomic.Int64
 	Slowest      atomic.Int64
-	// Think is how long a writer waits between two changes, on the average, and watchers somewhat longer: on few processors those that never do could not be caught up with, and several clusters with quicker ones have no time for the moves.
+	// Think is how long a writer waits between two changes, on the average, and watchers the same or longer: on few processors those that never do could not be caught up with, and several clusters with quicker ones have no time for the moves.
 	Think time.Duration
 	// rounds is how often all fixed rows were counted up, unsure whether the last try counts.
 	rounds int64
@@ -235,7 +235,7 @@ func (l *Load) count(ctx context.Context) {
 		case got != want:
 			l.problem("%s: %s, not %s", questions[i%len(questions)], got, want)
 		}
-		think(ctx, l.Think*3/2)
+		think(ctx, max(l.Think, 60*time.Millisecond))
 	}
 }
 
@@ -265,7 +265,7 @@ func (l *Load) countUp(ctx context.Context) {
 		case tag.RowsAffected() != fixedRows:
 			l.problem("UPDATE fixed SET n = n + 1 said %s", tag)
 		}
-		think(ctx, l.Think*15/2)
+		think(ctx, max(5*l.Think, 300*time.Millisecond))
 	}
 }
 
