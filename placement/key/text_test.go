@@ -109,11 +109,8 @@ func TestNothingIsBeforeTheNext(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.Custom(anyValue).Draw(t, "value")
 		other := rapid.Custom(anyValue).Filter(func(o Value) bool { return o.typ == v.typ }).Draw(t, "other")
-		switch v.typ {
-		case Text, Varchar, Bytea:
-			if rapid.Bool().Draw(t, "it goes on") {
-				other.bytes = v.bytes + other.bytes
-			}
+		if ofBytes := v.typ == Text || v.typ == Varchar || v.typ == Bytea; ofBytes && rapid.Bool().Draw(t, "it goes on") {
+			other.bytes = v.bytes + other.bytes
 		}
 		here, there := string(v.AppendOrdered(nil)), string(other.AppendOrdered(nil))
 		next, ok := v.Next()
