@@ -16,12 +16,14 @@ GO_TEST       := GOGC=400 go test -ldflags=-w -vet=off
 PACKAGES      := -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Packages that begin no goroutines, not even in their tests, need no race detector, with which computing takes several times as long. house_test.go makes sure of them.
 PURE          := ./internal/compose ./internal/facts ./internal/plan ./internal/rebalance ./internal/sqltext/... ./internal/topology ./placement ./placement/draw ./placement/hash
-# Of the sessions' tests, which are many and mostly hold answers against PostgreSQL's, these are about what happens at the same time: the race detector looks at them, and at the rest when 'make race' says so.
-CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Sums|Turns|Wait|Held|Hold|Meanwhile|CopyLoses|CopyOfAClient|CopyRefused|Crash|Panic|TooMany|Vanish
+# Of two packages with many tests, most of which wait for servers to answer one after the other, these are about what happens at the same time:
+# the race detector looks at them, and at the rest when 'make thorough' says so.
+LARGE         := ./internal/control ./internal/session
+CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Sums|Turns|Wait|Held|Hold|Meanwhile|CopyLoses|CopyOfAClient|CopyRefused|Crash02|Panic|TooMany|Vanish|AtOnce|SideBySide|Automation|Serving|WakesUp|TakesOver|Leader|LosesItsLock
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
-.PHONY: build dev test race soak soak-moves soak-sql versions check bench fmt vet lint golden help clean
+.PHONY: build dev test test-races thorough soak soak-moves soak-sql versions check bench fmt vet lint golden help clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -36,41 +38,49 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 	@exec bin/cleave dev $(DEV_FLAGS)
 
 # Suites below test/, and the scripts of commands, run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
-test: ## install what is missing and run every test, with the race detector where things happen at the same time
+test: ## install what is missing and run every test, some with few of their cases, and with the race detector where things happen at the same time
 	scripts/install.sh
-	scripts/install-clients.sh
-	scripts/install-apps.sh
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/control ./internal/shard $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave ./internal/session $(PURE))")
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 20m -run '$(CONCURRENT)' ./internal/session
+	scripts/meanwhile.sh 'scripts/install-clients.sh && scripts/install-apps.sh' $(MAKE) --no-print-directory test-races
 	go build -ldflags=-w -o $(BINARIES)/cleave ./cmd/cleave
 	go build -ldflags=-w -tags failpoints -o $(BINARIES)/cleave-failpoints ./cmd/cleave
-	CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 $(GO_TEST) $(PACKAGES) -timeout 20m ./test/moves ./test/cluster ./internal/session ./test/differential ./cmd/cleave ./test/processes ./test/... $(PURE)
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -timeout 20m -skip '$(CONCURRENT)' $(LARGE)
+	$(SUITES) $(GO_TEST) $(PACKAGES) -timeout 20m ./test/moves ./test/cluster ./test/differential ./cmd/cleave ./test/processes ./test/... $(PURE)
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
 	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go test -vet=off -run . ./...
 
-race: ## run those tests of sessions with the race detector too that 'make test' runs without
+SUITES := CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1
+
+test-races:
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/shard $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave $(LARGE) $(PURE))")
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -race -timeout 20m -run '$(CONCURRENT)' $(LARGE)
+
+thorough: ## run every test with all of its cases, and all but the suites with the race detector: a few hours
 	scripts/install.sh
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -race -timeout 30m -skip '$(CONCURRENT)' ./internal/session
+	scripts/install-clients.sh
+	scripts/install-apps.sh
+	CLEAVE_THOROUGH=1 CLEAVE_REQUIRE_POSTGRES=1 go test -count=1 -race -timeout 6h $$(go list ./... | grep -v /test/)
+	CLEAVE_THOROUGH=1 CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1 go test -count=1 -timeout 6h ./test/...
+	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 go test -count=1 -timeout 1h ./...
 
 CRASHES ?= 1000
 soak: ## kill whoever declares tables behind every step, and routers and shards by chance, CRASHES times, and check everything every few of them
 	scripts/install.sh
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_ALL_CRASHES=1 go test -count=1 -timeout 1h -run Crashes ./internal/control
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_THOROUGH=1 go test -count=1 -timeout 1h -run Crashes ./internal/control
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK=$(CRASHES) go test -count=1 -timeout 24h -v -run TestSoak ./test/faults
 
 ROUNDS ?= 1
 soak-moves: ## kill the leader behind every step of a move, and both servers at many, with writers all the while, ROUNDS times (each takes some ten minutes), then whatever there is by chance, CRASHES times, and then make up statements while rows move for HOW_LONG
 	scripts/install.sh
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK_MOVES=1 go test -count=$(ROUNDS) -timeout 24h -v -skip TestMovesBesideRandomFaults ./test/moves
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_THOROUGH=1 go test -count=$(ROUNDS) -timeout 24h -v -skip TestMovesBesideRandomFaults ./test/moves
 	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_SOAK=$(CRASHES) go test -count=1 -timeout 24h -v -run TestMovesBesideRandomFaults ./test/moves
 	CLEAVE_REQUIRE_POSTGRES=1 go test -count=1 -timeout 24h -v -run TestTheRouterAgreesWhileRowsMove ./test/differential -generate $(HOW_LONG) -seed $$RANDOM$$RANDOM
 
 HOW_LONG ?= 1h
 soak-sql: ## run all scripts in all ways, and make up statements for HOW_LONG, by a random seed, and hold the answers of 7, 4, 2 and 1 shards against PostgreSQL's
 	scripts/install.sh
-	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_ALL_SCRIPTS=1 go test -count=1 -timeout 24h -run 'TestTheRouterAgreesWithPostgreSQL|TestTwoPlainServersAgree' ./test/differential
+	CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_THOROUGH=1 go test -count=1 -timeout 24h -run 'TestTheRouterAgreesWithPostgreSQL|TestTwoPlainServersAgree' ./test/differential
 	CLEAVE_REQUIRE_POSTGRES=1 go test -count=1 -timeout 24h -v -run TestTheRouterAgreesOnStatementsMadeUp ./test/differential \
 	  -generate $(HOW_LONG) -shards 7,4,2,1 -seed $$RANDOM$$RANDOM
 

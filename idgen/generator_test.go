@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cleavedb/cleave/internal/thorough"
+
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -311,9 +313,12 @@ func drawSmallLayout(t *rapid.T) Layout {
 // Many goroutines on several generators: every id is unique, and each goroutine sees its slots increase.
 func TestUniqueUnderConcurrency(t *testing.T) {
 	const generators, goroutines = 3, 8
-	perGoroutine := 200_000
-	if testing.Short() {
+	perGoroutine := 50_000
+	switch {
+	case testing.Short():
 		perGoroutine = 10_000
+	case thorough.Asked():
+		perGoroutine = 200_000
 	}
 	var mu sync.Mutex
 	var all []int64

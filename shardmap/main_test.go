@@ -3,6 +3,8 @@ package shardmap
 import (
 	"testing"
 
+	"github.com/cleavedb/cleave/internal/thorough"
+
 	"go.uber.org/goleak"
 )
 
@@ -12,8 +14,12 @@ func TestMain(m *testing.M) {
 
 // often is how many rounds a test under load makes.
 func often(rounds int) int {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return max(rounds/20, 1)
+	case thorough.Asked():
+		return rounds
+	default:
+		return max(rounds/3, 1)
 	}
-	return rounds
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/txn"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // kept is a cluster with a reference table, countries, and a sharded one that refers to it.
@@ -366,6 +368,7 @@ func TestARepairThatIsRefused(t *testing.T) {
 
 // TestCrashesOfARepair: whoever dies when, each copy is as it was or repaired, and the next one does the rest: lines P1 to P6 of DESIGN.md.
 func TestCrashesOfARepair(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	k := newKept(t, 3, func(c *Config) { c.CompareInterval = time.Hour })
 	for last, step := range settleSteps {

@@ -3,12 +3,12 @@ package control
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/localpg"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
@@ -125,14 +125,11 @@ func (c *crowd) nothingLeft(t *testing.T) func() bool {
 	}
 }
 
-// everything says whether there is time for all crash points. 'make soak' takes it.
-func everything() bool { return os.Getenv("CLEAVE_ALL_CRASHES") != "" }
-
 // crashes ends a declaration after each of its steps, or those named where there is not much time, as if the process had died, and wants it done or undone.
 func crashes(t *testing.T, c *crowd, before topology.Kind, request func(t *testing.T, p *process, prefix string) *declaration, after topology.Kind, some ...string) {
 	steps := (&declaration{back: after == topology.Single}).steps()
 	for last, step := range steps {
-		if !slices.Contains(some, step.name) && !everything() {
+		if !slices.Contains(some, step.name) && !thorough.Asked() {
 			continue
 		}
 		t.Run(step.name, func(t *testing.T) {
@@ -213,6 +210,7 @@ func TestCrashesOfAReferenceTable(t *testing.T) {
 
 // TestCrashesOnTheWayBack: the same for tables that are undistributed.
 func TestCrashesOnTheWayBack(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	crashes(t, newCrowd(t), topology.Sharded, func(t *testing.T, _ *process, prefix string) *declaration {
 		d := &declaration{back: true, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}

@@ -17,6 +17,8 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // rollouts is a cluster of three shards with a table on all of them, and one at home.
@@ -167,6 +169,7 @@ func TestAChangeGoesFromShardToShard(t *testing.T) {
 }
 
 func TestAChangeIsTakenBack(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	for _, change := range []string{
@@ -576,6 +579,7 @@ func (w *rollouts) cutOff(t *testing.T, begun string) {
 
 // TestCrashesOnTheWayBackOfARollout are those of taking it back: from then on it goes nowhere else.
 func TestCrashesOnTheWayBackOfARollout(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	other := startRouter(t, w.endpoints, "other")

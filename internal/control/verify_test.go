@@ -14,6 +14,8 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // strayed is a cluster with tables of every sort: by hash with a foreign key, a generated column, an identity and a trigger; by range with a key of two columns and partitions; with a primary key that lacks the shard key; and without one.
@@ -229,6 +231,7 @@ func TestRowsOnTheWrongShard(t *testing.T) {
 
 // TestStraysByThePinsAndTheCopies: a pin says where a key belongs, and a copy that a move has is no stray.
 func TestStraysByThePinsAndTheCopies(t *testing.T) {
+	thorough.Only(t)
 	s := newStrayed(t)
 	from := s.owner(t, "users", "42")
 	to := (from + 1) % 3

@@ -90,8 +90,16 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
+func skipShort(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it plans for tens of thousands of ranges")
+	}
+}
+
 // TestLargePlans: the same at that scale, without a look at the clock.
 func TestLargePlans(t *testing.T) {
+	skipShort(t)
 	for _, c := range largePlans {
 		if !slices.Contains([]string{"uneven", "draining", "ring"}, c.name) {
 			continue

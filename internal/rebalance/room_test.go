@@ -9,6 +9,7 @@ import (
 
 // TestNoMoveIsTooLongForItsJob: what goes from one shard to another is as many moves as it takes, each of which can be stored; ranges that follow each other are one.
 func TestNoMoveIsTooLongForItsJob(t *testing.T) {
+	skipShort(t)
 	for name, c := range map[string]struct {
 		held []held
 		want int

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/internal/txn"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestConsistentReadsAnswerAsBefore: with snapshots opened on all shards at once, a transaction does what it would do without.
@@ -213,6 +215,7 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 			"back to a savepoint":       {[]string{on, begin, "SAVEPOINT a", "SET LOCAL cleave.consistent_reads = off", readBoth, "ROLLBACK TO a", readBoth}, "0A000"},
 		} {
 			t.Run(name, func(t *testing.T) {
+				thorough.Some(t, 3)
 				t.Parallel()
 				client := dialRaw(t, w.address, nil)
 				last := len(c.steps) - 1
@@ -230,6 +233,7 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 			"SELECT": {on, readBoth}, "EXECUTE": {"PREPARE p AS " + readBoth, on, "EXECUTE p"}, "COPY": {on, "COPY orders TO STDOUT"},
 		} {
 			t.Run(name, func(t *testing.T) {
+				thorough.Some(t, 3)
 				t.Parallel()
 				client := dialRaw(t, w.address, nil)
 				last := len(steps) - 1

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestConstraintsOfAllShards: SET CONSTRAINTS is said to all shards of a transaction, to those that it has and those that it gets.
@@ -123,12 +125,14 @@ func TestConstraintsByTheirNames(t *testing.T) {
 		end := []string{"RESET search_path", "SELECT * FROM late", "DELETE FROM late"}
 		for how, steps := range map[string]func(...string) []step{"simple": texts, "extended": extendedSteps} {
 			t.Run(name+", "+how, func(t *testing.T) {
+				thorough.Some(t, 3)
 				w.sameButOrder(t, append(steps(sql...), texts(end...)...)...)
 				w.nothingPrepared(t)
 			})
 		}
 	}
 	t.Run("in a pipeline", func(t *testing.T) {
+		thorough.Some(t, 3)
 		for _, set := range []string{deferred, immediate, "SET CONSTRAINTS nosuch DEFERRED"} {
 			w.sameButOrder(t, append([]step{sent(pipeline(unnamed("BEGIN"), unnamed(set), unnamed(insert(b)), unnamed(insert(b)), unnamed(drop(b)), unnamed(immediate), sync1)...)}, texts("COMMIT", "SELECT * FROM late", "DELETE FROM late")...)...)
 			w.sameButOrder(t, append([]step{sent(pipeline(unnamed(insert(a)), unnamed(set), unnamed(insert(b)), unnamed(insert(b)), unnamed(drop(b)), sync1)...)}, texts("SELECT * FROM late", "DELETE FROM late")...)...)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // shapes is what a server's catalogue says of what users have made.
@@ -82,6 +84,7 @@ func TestDefinitionsReachEveryShard(t *testing.T) {
 		"upkeep":                   {"ANALYZE orders", "VACUUM orders", "VACUUM", "ANALYZE", "VACUUM (ANALYZE) orders (note)", "BEGIN", "VACUUM orders", "ROLLBACK", "CHECKPOINT"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 3)
 			w := newWorld(t, worldConfig{shards: 2})
 			protocols := []func(string) step{query, func(sql string) step { return sent(pipeline(unnamed(sql), sync1)...) }}
 			if raceDetector { // which makes it slow: each case by one of them
@@ -253,6 +256,7 @@ func TestADroppedTableIsGone(t *testing.T) {
 		})
 		for i, sql := range statements {
 			t.Run(fmt.Sprintf("%d shards, %s", shards, sql), func(t *testing.T) {
+				thorough.Some(t, 3)
 				// Each statement has one protocol with one shard and the other with three, which are not all four ways.
 				steps := texts
 				if i%2 == which {
@@ -290,6 +294,7 @@ func (m *mapForgets) Dropped(_ context.Context, tables []topology.TableName) *pg
 
 // TestADroppedTableLeavesTheMap with the commit, also where one shard has all of it.
 func TestADroppedTableLeavesTheMap(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	for _, shards := range []int{1, 2} {
 		for begin, how := range map[string]func(...string) []step{"BEGIN": texts, "BEGIN ISOLATION LEVEL REPEATABLE READ": extendedSteps} {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // itemsSQL makes a table of many types, and items its declaration.
@@ -57,6 +59,7 @@ func TestTablesAreMadeOfQueries(t *testing.T) {
 		"schemas":             {"CREATE SCHEMA a", "SET search_path TO a, public", "CREATE TABLE orders AS SELECT * FROM orders WHERE id < 3", "SELECT * FROM a.orders", "SELECT count(*) FROM public.orders"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 3)
 			w := newWorld(t, worldConfig{shards: 2, setUp: itemsSQL, tables: []topology.TableSpec{items}})
 			var steps []step
 			for _, text := range slices.Concat(filled, sql) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestMaterialisedViews: one over several shards is like PostgreSQL's, whatever is done with it.
@@ -34,6 +36,7 @@ func TestMaterialisedViews(t *testing.T) {
 		"many commons":        {"CREATE MATERIALIZED VIEW t AS WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5) SELECT n.i, o.note, rank() OVER (ORDER BY o.note COLLATE \"C\", o.id) FROM n LEFT JOIN orders o ON o.id = n.i UNION ALL (SELECT id, name, 0 FROM items ORDER BY id LIMIT 2)", "SELECT * FROM t", columnsSaid, more, "REFRESH MATERIALIZED VIEW t", "SELECT * FROM t"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 3)
 			w := newWorld(t, worldConfig{shards: 2, setUp: itemsSQL, tables: []topology.TableSpec{items}})
 			var steps []step
 			for _, text := range slices.Concat(filled, sql) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // migration is a text as tools that keep schemas send it: many definitions, and rows for what they define.
@@ -72,6 +74,7 @@ func TestMigrationsInOneText(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 3)
 			w := newWorld(t, worldConfig{})
 			steps := make([]step, len(texts))
 			for i, text := range texts {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // partlyAnswered wants an answer without an error, with a warning that names the shard, and these rows in any order.
@@ -147,6 +149,7 @@ func TestPartialResultsOfARole(t *testing.T) {
 
 // TestAShardEndsInTheMiddle: a shard of whose rows some were used fails the statement; one that had not said anything is left out.
 func TestAShardEndsInTheMiddle(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, noPlain: true})
 	conn := dialRaw(t, w.address, map[string]string{"options": "-c cleave.partial_results=on"})

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // unordered sorts the rows between two other messages: the order of rows without ORDER BY is nobody's promise.
@@ -82,6 +84,7 @@ func TestStatementsOnSeveralShards(t *testing.T) {
 		"reference tables": texts("INSERT INTO countries VALUES ('de', 'x'), ('fr', 'y') RETURNING code", "SELECT * FROM countries", "UPDATE countries SET name = 'z' WHERE code = 'de'", "SELECT * FROM countries", "DELETE FROM countries", "SELECT * FROM countries"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 3)
 			w.empty(t)
 			w.sameButOrder(t, steps...)
 			w.sameRows(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -43,7 +44,7 @@ func TestJobsThatWereReadDoNotTravelAgain(t *testing.T) {
 			t.Fatalf("%d jobs were read of %d: %v", len(got), len(written), err)
 		}
 		for i, job := range got {
-			if want := written[job.ID]; fmt.Sprint(job) != fmt.Sprint(want) {
+			if want := written[job.ID]; !reflect.DeepEqual(job, want) {
 				t.Errorf("job %s is at revision %d, not %d", job.ID, job.Revision, want.Revision)
 			}
 			if i > 0 && got[i-1].ID >= job.ID {

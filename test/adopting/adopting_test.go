@@ -109,13 +109,13 @@ type writer struct {
 // write begins to write at an address, with so many connections.
 func write(t *testing.T, dsn, mark string, connections int) *writer {
 	t.Helper()
-	return begin(t, &writer{}, dsn, mark, connections)
+	return begin(t, &writer{think: 20 * time.Millisecond}, dsn, mark, connections) // or few processors would do nothing else than that
 }
 
 // writeKeyed is write for an application that gives the key.
 func writeKeyed(t *testing.T, dsn, mark string, connections int) *writer {
 	t.Helper()
-	return begin(t, &writer{keyed: true, think: 50 * time.Millisecond}, dsn, mark, connections) // or few processors would do nothing else than that
+	return begin(t, &writer{keyed: true, think: 100 * time.Millisecond}, dsn, mark, connections)
 }
 
 func begin(t *testing.T, w *writer, dsn, mark string, connections int) *writer {

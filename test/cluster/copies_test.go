@@ -16,6 +16,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // copied is a cluster with a reference table, rates.
@@ -74,6 +76,7 @@ func said(t *testing.T, conn *pgx.Conn, query string) (text string) {
 
 // TestCopiesAreComparedWhileRoutersWrite: no write fails or is lost, none is taken for a difference, and real differences are repaired.
 func TestCopiesAreComparedWhileRoutersWrite(t *testing.T) {
+	thorough.Only(t)
 	c := startCopied(t, 2)
 	ctx, stop := context.WithCancel(t.Context())
 	var writing sync.WaitGroup

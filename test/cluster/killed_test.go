@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // killing is a cluster of which one router after the other is killed.
@@ -262,6 +264,7 @@ func (k *killing) commitsDefinition(t *testing.T, victim *cluster.Router) {
 // TestARouterWakesUpWithoutItsHold: it slept in the middle of a transaction that changes a table, and others were told that they may use
 // it again. So it must not commit.
 func TestARouterWakesUpWithoutItsHold(t *testing.T) {
+	thorough.Only(t)
 	c := cluster.StartRouters(t, 3, 2)
 	sleeper, survivor := c.Routers[1], c.Routers[0].Dial(t)
 	mustExec(t, survivor, "CREATE TABLE ledger (id bigint PRIMARY KEY, amount bigint NOT NULL)")

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // SQLSTATEs with which something is refused: by a guard because the row is not the shard's, by a guard because no router has opened the
@@ -297,6 +299,7 @@ func (m *misrouting) copied(t *testing.T) {
 // TestARouterThatWasAsleep: while it was, its record in etcd ran out, and a table was declared without it. What it writes with the map of
 // before, until it has heard of the new one, is refused or right.
 func TestARouterThatWasAsleep(t *testing.T) {
+	thorough.Only(t)
 	c := cluster.StartRouters(t, 3, 2)
 	sleeper, client := c.Routers[1], c.Routers[0].Dial(t)
 	mustExec(t, client, "CREATE TABLE later (id bigint PRIMARY KEY, note text)")

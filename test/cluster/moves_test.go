@@ -14,6 +14,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // sqlMoves is a cluster with rows to move, and who moves them by SQL.
@@ -120,6 +122,7 @@ func TestMovesBySQL(t *testing.T) {
 
 // TestRangesAndPlansBySQL: ranges are divided and put together, tenants isolated, plans made and applied, and what is done by itself can be seen.
 func TestRangesAndPlansBySQL(t *testing.T) {
+	thorough.Only(t)
 	m := startSQLMoves(t)
 	ranges := func() int { return one[int](t, m.client, "SELECT count(*) FROM cleave.ranges WHERE keyspace = 'main'") }
 	before := ranges()

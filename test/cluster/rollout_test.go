@@ -14,6 +14,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // refusedWith wants a statement to fail with a SQLSTATE, a reason and what to do.
@@ -65,6 +67,7 @@ const rolloutRows = "SELECT state, shard, shard_state, applied_at IS NOT NULL AS
 
 // TestARolloutOverTwoRouters begins on one router, goes on by the other, and statements are right on both, whichever form a shard has.
 func TestARolloutOverTwoRouters(t *testing.T) {
+	thorough.Only(t)
 	c, a, b, plain := startRollouts(t)
 	expect(t, a, "SELECT cleave.rollout_begin('change', 'CREATE INDEX orders_note ON orders (note); ALTER TABLE orders ADD CONSTRAINT small CHECK (amount < 5000)')",
 		"rollout_begin; roll-out change is open; the first shard will be s1")
@@ -265,6 +268,7 @@ func TestRolloutsFromTheCommandLine(t *testing.T) {
 
 // TestAShardThatTakesLongIsHeardOf while it is at work.
 func TestAShardThatTakesLongIsHeardOf(t *testing.T) {
+	thorough.Only(t)
 	c, a, _, _ := startRollouts(t)
 	mustExec(t, a, "SELECT cleave.rollout_begin('change', 'CREATE INDEX CONCURRENTLY orders_note ON orders (note)')")
 	inTheWay := c.Direct(t, 0)

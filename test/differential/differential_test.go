@@ -42,9 +42,8 @@
 // text. They are held to more: the words of errors count, what fails says so with "-- fails", rows come in order where the statement ends in an ORDER BY, and
 // what is refused must be something that a plain server answers. ground_test.go writes docs/regression-ground.md from them.
 //
-// Two plain servers are compared too, which proves the scripts and not the router. That is done with a sample: every script in one
-// of the passes, and the shapes with some of the kinds of keys. The router gets every script with the simple protocol and in binary, and
-// some as text; with CLEAVE_ALL_SCRIPTS=1 everybody gets everything in all passes.
+// Every script has one of the passes, one after the other, and the shapes have kinds of keys that differ much from each other. Two plain servers are
+// compared too, which proves the scripts and not the router; they have a sample of the kinds. 'make thorough' gives everybody everything in all passes.
 //
 // Other statements are made up, with schemas and rows for them: generate_test.go has the tests and their flags. A refusal is no failure
 // there, only counted.
@@ -64,6 +63,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/cluster"
 )
 
@@ -125,8 +125,7 @@ func (p pair) runScripts(t *testing.T, total *count) {
 	})
 	for i, s := range scripts {
 		for j, how := range passes {
-			// Where a type is left open, the binary pass has texts too. So every third script has the pass with nothing else, and these can do without the simple protocol.
-			if p.sample && i%len(passes) != j || how != binaryPass && (how == textPass) != (i%3 == 1) && !allScripts() {
+			if i%len(passes) != j && !thorough.Asked() {
 				continue
 			}
 			t.Run(s.name+"/"+string(how), func(t *testing.T) {
@@ -145,7 +144,7 @@ func (p pair) runShapes(t *testing.T, total *count) {
 		t.Fatal(err)
 	}
 	for i, k := range keyTypes() {
-		if p.sample && i%sampledKinds > 0 {
+		if p.sample && i%sampledKinds > 0 || k.akin && !p.sample && !thorough.Asked() {
 			continue
 		}
 		t.Run(k.name, func(t *testing.T) {
@@ -157,7 +156,7 @@ func (p pair) runShapes(t *testing.T, total *count) {
 			// Kinds have one of the passes each, one after the other or that in which they define things.
 			once := cmp.Or(k.defines, onceIn[i%len(onceIn)])
 			for _, how := range passes {
-				if how != once && !allScripts() {
+				if how != once && !thorough.Asked() {
 					continue
 				}
 				if p.sample && how != cmp.Or(k.defines, binaryPass) {
@@ -199,9 +198,6 @@ func (p pair) runCast(t *testing.T, schema string, c *cast, shapes []script, how
 	}
 }
 
-// allScripts says whether there is time for everything.
-func allScripts() bool { return os.Getenv("CLEAVE_ALL_SCRIPTS") != "" }
-
 func report(t *testing.T, problems []string) {
 	t.Helper()
 	for _, problem := range problems {
@@ -219,7 +215,7 @@ func TestTwoPlainServersAgree(t *testing.T) {
 	t.Parallel()
 	runAll(t, func(t *testing.T) pair {
 		servers := plainServers(t, 2)
-		return pair{plain: servers[0], router: servers[1], sample: !allScripts()}
+		return pair{plain: servers[0], router: servers[1], sample: !thorough.Asked()}
 	})
 }
 

@@ -102,7 +102,7 @@ func (r *run) finish(t *testing.T) {
 	}
 }
 
-const someCrashes = 30
+const someCrashes = 20
 
 func TestRandomFaults(t *testing.T) {
 	t.Parallel()

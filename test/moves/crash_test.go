@@ -3,13 +3,13 @@ package moves_test
 import (
 	"cmp"
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -40,7 +40,7 @@ var crashPoints = []crashPoint{
 	{row: "M5 on both", point: "move.announcing"},
 	{row: "M6", point: "move.announced"},
 	{row: "M7", point: "move.copying"},
-	{row: "M8", point: "move.slot.made", always: true},
+	{row: "M8", point: "move.slot.made"},
 	{row: "M9", point: "move.copy.rows", hit: 4},
 	{row: "M10", point: "move.copied"},
 	{row: "M10 said", point: "move.catching-up"},
@@ -59,7 +59,7 @@ var crashPoints = []crashPoint{
 	{row: "M17", point: "move.switch.marked"},
 	{row: "M18", point: "move.switch.pass", always: true},
 	{row: "M19", point: "move.switch.open"},
-	{row: "M20", point: "move.forward.ended", then: "roll back", ends: "rolled back", always: true},
+	{row: "M20", point: "move.forward.ended", then: "roll back", ends: "rolled back"},
 	{row: "M21", point: "move.switched", then: "roll back", ends: "rolled back"},
 	{row: "M22 before", point: "move.cleaning"},
 	{row: "M22", point: "move.cleaning.rows", hit: 2},
@@ -78,17 +78,6 @@ var crashPoints = []crashPoint{
 	{row: "M26 open", point: "move.switch.open", when: "switched", wish: "roll back", ends: "rolled back"},
 	{row: "M26 rows", point: "move.cleaning.rows", hit: 2, when: "switched", wish: "roll back", ends: "rolled back"},
 	{row: "M26 withdrawn", point: "move.withdrawn", when: "switched", wish: "roll back", ends: "rolled back"},
-}
-
-// everything says whether there is time for all cases: 'make soak-moves'.
-func everything() bool { return os.Getenv("CLEAVE_SOAK_MOVES") != "" }
-
-// seldom leaves a test to 'make soak-moves': what it is about is a variant of what others look at each time.
-func seldom(t *testing.T) {
-	t.Helper()
-	if !everything() {
-		t.Skip("'make soak-moves' runs it")
-	}
 }
 
 // TestTheLeaderDies at every step of a move: another one goes on, and nobody loses a row.
@@ -111,7 +100,7 @@ func (s *stage) playPoints(t *testing.T, points []crashPoint, request func(from,
 	t.Helper()
 	shards := [2]string{"s1", "s2"}
 	for _, c := range points {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(strings.ReplaceAll(c.row, " ", "_"), func(t *testing.T) {
@@ -144,7 +133,7 @@ func (s *stage) crashes(t *testing.T, c crashPoint, request api.StartMove) (end 
 		order()
 	}
 	request.Manual = c.when == "ready"
-	if !everything() {
+	if !thorough.Asked() {
 		request.Throttle = of(false) // beside other tests moves would give way to those
 	}
 	if c.hit > 1 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -116,7 +117,7 @@ func TestADiskIsFull(t *testing.T) {
 		{"of the source, switching", "move.switch.close", "s2", "s1", log, false, false},
 		{"of the target, copying, and it ends", "move.copy.rows", "s1", "s2", log, true, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.name, func(t *testing.T) {

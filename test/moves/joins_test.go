@@ -7,12 +7,13 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
 // TestAShardJoinsWhileRowsMove: statements for all shards name views of what each owns then, and the new one has to have them; replica identities that the move has changed are not its own.
 func TestAShardJoinsWhileRowsMove(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Spares: 1}, 4)
 	s.load.Start(t.Context())
@@ -38,7 +39,7 @@ func TestAShardJoinsWhileRowsMove(t *testing.T) {
 
 // TestAShardJoinsAsAMoveEnds: the move has looked at all shards for the last time, or ends before the map has the new one. Nothing of it is left there either way.
 func TestAShardJoinsAsAMoveEnds(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Spares: 2}, 0)
 	const forgotten, joined = "move.forgotten", "shard.joined"

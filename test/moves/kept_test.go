@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -44,6 +45,7 @@ func (s *stage) lets(t *testing.T, one *faults.Shard, slot, id, before string) {
 
 // TestServersKeepNoMoreThanTheyMay, whichever other server is away and for how long: the slot goes, the move says why, and goes on when it can: it copies anew, makes its way back anew, or has none.
 func TestServersKeepNoMoreThanTheyMay(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 2)
 	s.load.Faulty = true
@@ -198,7 +200,7 @@ func TestServersKeepNoMoreThanTheyMay(t *testing.T) {
 			return id
 		}, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.name, func(t *testing.T) {

@@ -7,11 +7,13 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
 // TestEtcdIsLost with all that it had, and its leader with it, while rows or whole tables move: the map is made anew from the shards, which know how far the switch was, and the move ends, one way or the other: line M35.
 func TestEtcdIsLost(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 3)
 	s.load.Faulty = true
@@ -34,7 +36,7 @@ func TestEtcdIsLost(t *testing.T) {
 
 // TestEtcdIsLostWithASchema, of which the map says where it is, and where its tables are.
 func TestEtcdIsLostWithASchema(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 0)
 	s.load.Faulty = true
@@ -65,7 +67,7 @@ func (s *stage) losesEtcd(t *testing.T, l *ledger, cases []lostCase) {
 	defer l.stop()
 	rows, tables := [2]string{"s1", "s2"}, [2]string{"s1", "s2"}
 	for _, c := range cases {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.name, func(t *testing.T) {

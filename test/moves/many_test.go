@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
 // TestMovesOfManyRangesAndPins, some hundred of each, as a ring of shards and tenants have them: they come about, are cancelled, and found on the shards when etcd is lost, as any other.
 func TestMovesOfManyRangesAndPins(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	const rows, pinned = 3000, 400
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 0)
@@ -53,7 +54,7 @@ func TestMovesOfManyRangesAndPins(t *testing.T) {
 	s.wish(t, id, "cancel")
 	s.await(t, id, "cancelled")
 	check()
-	if !everything() {
+	if !thorough.Asked() {
 		return
 	}
 	id = s.loseEtcd(t, "move.switch.pass", api.StartMove{Keyspace: "tenants", From: "s1", To: "s2"})

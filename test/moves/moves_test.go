@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 	"github.com/cleavedb/cleave/test/moves"
 )
@@ -40,7 +41,7 @@ func newStage(t *testing.T, config faults.Config, writers int) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if everything() {
+	if thorough.Asked() {
 		load.Think = 20 * time.Millisecond
 	}
 	return &stage{Cluster: c, load: load}
@@ -161,7 +162,7 @@ func TestNobodyNoticesAMove(t *testing.T) {
 		{From: "s3", To: "s1", Streams: 4},
 		{From: "s2", To: "s3"},
 	} {
-		if i > 2 && !everything() {
+		if i > 2 && !thorough.Asked() {
 			break
 		}
 		id := s.start(t, request)

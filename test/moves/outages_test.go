@@ -11,6 +11,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -78,7 +79,7 @@ func TestEtcdIsAway(t *testing.T) {
 		{"before n4, stopped for longer than anybody asks", "move.switch.pass", stops, 20 * time.Second, 8 * time.Second, false},
 		{"after n4, dead", "move.switch.open", dies, 0, time.Second, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.name, func(t *testing.T) {
@@ -125,7 +126,7 @@ func TestEverythingDies(t *testing.T) {
 	}{
 		{"move.copy.rows", 4, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 1, false}, {"move.switch.close", 1, true}, {"move.switch.pass", 1, false}, {"move.switch.open", 1, false}, {"move.cleaning.rows", 2, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.point, func(t *testing.T) {

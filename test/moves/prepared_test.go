@@ -9,6 +9,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -27,7 +28,7 @@ func TestARouterDiesWithTransactionsPrepared(t *testing.T) {
 	}{
 		{"commit.prepared", 0, true}, {"commit.decided", 2, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.point, func(t *testing.T) {

@@ -10,11 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
 // TestStandbysHaveWhatMoves: a switch waits until each standby of the target that is connected has on its disk what has come over, or says which one it waits for; one that is promoted in the very moment after the switch lacks nothing.
 func TestStandbysHaveWhatMoves(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Replicated: 2}, 4)
 	s.load.Faulty = true
@@ -72,6 +74,7 @@ func receives(t *testing.T, s *faults.Shard) (process int) {
 
 // TestWhatIsLackingIsNotDeleted: a standby that was not connected while rows moved, so that nobody could wait for it, takes the target's place. Nothing is deleted on the source, which is the only one that has them, until somebody says that this was seen to: line M29a.
 func TestWhatIsLackingIsNotDeleted(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Replicated: 2}, 0)
 	source, target := s.Shards[0], s.Shards[1]
@@ -104,7 +107,7 @@ func TestWhatIsLackingIsNotDeleted(t *testing.T) {
 // TestServersAreReplaced: a standby takes the place of the source or the target, so that slots are gone and what was carried over may be missing. Before the owner has changed, everything is copied anew; after that there is no
 // way back, the move says so, and ends forward: line M29.
 func TestServersAreReplaced(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Faulty = true
@@ -122,7 +125,7 @@ func TestServersAreReplaced(t *testing.T) {
 		{"move.switching", 0, "", "", false}, {"move.switching", 1, "", "", false}, {"move.switch.close", 0, "", "", false}, {"move.switched", 0, "", "", false}, {"move.switched", 1, "", "", true},
 		{"move.rolling-back", 0, "switched", "roll back", false}, {"move.rolling-back", 1, "switched", "roll back", false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		name := c.point + [2]string{" source", " target"}[c.goes]

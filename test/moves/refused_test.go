@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 	"github.com/cleavedb/cleave/test/moves"
 )
@@ -38,6 +39,7 @@ func (s *stage) refusals() (list []refusal) {
 
 // TestARefusedMoveLeavesNothing on any server, and definitions are allowed again when it was cancelled.
 func TestARefusedMoveLeavesNothing(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 1}, 0)
 	conn := s.dial(t, s.Routers[0])
@@ -55,7 +57,7 @@ func TestARefusedMoveLeavesNothing(t *testing.T) {
 	execute(t, publisher, "CREATE PUBLICATION feeds_alone FOR TABLE alone")
 	ranges, whole := api.StartMove{From: "s1", To: "s2", Keyspace: "apart"}, api.StartMove{To: "s2", Tables: []string{"alone"}}
 	refusals := s.refusals()
-	if !everything() {
+	if !thorough.Asked() {
 		refusals = refusals[len(refusals)-3:]
 	}
 	for _, r := range refusals {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -26,7 +27,7 @@ func TestRoutersThatHearNothing(t *testing.T) {
 		{"cut off before the switch", false, true, func(r *faults.Router) { r.CutOff(true) }, func(r *faults.Router) error { r.CutOff(false); return nil }},
 		{"killed before the switch", false, false, (*faults.Router).Kill, (*faults.Router).Start},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.name, func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestRoutersSleepInASwitch(t *testing.T) {
 		{"move.switching", false}, {"move.switch.hold", false}, {"move.switch.settle", false}, {"move.switch.published", false}, {"move.switch.close", false},
 		{"move.switch.marked", false}, {"move.switch.pass", true}, {"move.switch.open", false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.point, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/test/faults"
 )
@@ -31,10 +32,10 @@ func TestServersDie(t *testing.T) {
 		dies   int  // 0: the source, 1: the target
 		always bool // also where there is not much time
 	}{
-		{"move.copying", 0, false}, {"move.copying", 1, false}, {"move.catching-up", 0, true}, {"move.catching-up", 1, false}, {"move.verifying", 0, false}, {"move.verifying", 1, false}, {"move.switch.hold", 0, false}, {"move.switch.closed", 1, false},
+		{"move.copying", 0, false}, {"move.copying", 1, false}, {"move.catching-up", 0, false}, {"move.catching-up", 1, false}, {"move.verifying", 0, false}, {"move.verifying", 1, false}, {"move.switch.hold", 0, false}, {"move.switch.closed", 1, false},
 		{"move.switch.close", 0, true}, {"move.switch.close", 1, false}, {"move.switch.open", 1, true}, {"move.cleaning", 0, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		name := c.point + [2]string{" source", " target"}[c.dies]
@@ -57,7 +58,7 @@ func TestServersDie(t *testing.T) {
 // crashAt starts a move, and kills a shard's server while the leader is at a point; it comes back a second later.
 func (s *stage) crashAt(t *testing.T, point string, shard int, request api.StartMove) (id string) {
 	t.Helper()
-	if !everything() {
+	if !thorough.Asked() {
 		request.Throttle = of(false) // beside other tests moves would give way to those
 	}
 	id = s.heldAt(t, point, request)
@@ -75,7 +76,7 @@ func (s *stage) crashAt(t *testing.T, point string, shard int, request api.Start
 
 // TestServersDieWithWholeTables, as they do with rows: line W11.
 func TestServersDieWithWholeTables(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	l := faultyLedger(t, s, 3, "")
@@ -89,7 +90,7 @@ func TestServersDieWithWholeTables(t *testing.T) {
 		{"move.copy.rows", 0, false}, {"move.copy.rows", 1, false}, {"move.catching-up", 0, false}, {"move.catching-up", 1, false}, {"move.switch.hold", 0, false}, {"move.switch.close", 0, true}, {"move.switch.close", 1, false},
 		{"move.switch.pass", 1, true}, {"move.switch.open", 1, false}, {"move.cleaning", 0, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.point+[2]string{" source", " target"}[c.dies], func(t *testing.T) {
@@ -109,7 +110,7 @@ func TestServersDieWithWholeTables(t *testing.T) {
 
 // TestTheLeaderAndTheSourceDie when the source gives no numbers any more, and the source is away for longer than the tables of dead routers are held: the switch is taken back before anybody goes on, so no number is lost and nobody is refused for good.
 func TestTheLeaderAndTheSourceDie(t *testing.T) {
-	seldom(t) // package control has a part of it
+	thorough.Only(t) // package control has a part of it
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	l := faultyLedger(t, s, 3, "")
@@ -245,7 +246,7 @@ func (s *stage) sleepsThrough(t *testing.T, table string, key int64, request api
 
 // TestAnHeirHearsLater that it does not get the rows: it had recorded that it does, the switch was taken back, and nobody could tell it. Until somebody has, statements that are not bound to keys wait, rather than see its copy, and all others go on.
 func TestAnHeirHearsLater(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Start(t.Context())
@@ -306,7 +307,7 @@ func TestASleepingLeaderWakesUp(t *testing.T) {
 	}{
 		{"move.cleaning.rows", false}, {"move.copy.rows", false}, {"move.switch.close", false}, {"move.switch.pass", true},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		ok := t.Run(c.point, func(t *testing.T) {
@@ -318,7 +319,7 @@ func TestASleepingLeaderWakesUp(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer leader.Continue()
-			limits := api.MoveLimits{Throttle: of(everything())}
+			limits := api.MoveLimits{Throttle: of(thorough.Asked())}
 			there := s.start(t, api.StartMove{From: "s1", To: "s2", MoveLimits: limits})
 			s.reached(t, c.point)
 			s.await(t, there, "done")

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -70,7 +71,7 @@ func of[T any](value T) *T { return &value }
 
 // TestStandbysAreNotLeftBehind: while a standby of the target is too far behind nothing is copied or compared, and while one of a shard that is cleaned up is, nothing is deleted; it is said what is waited for, and all goes on when it has caught up.
 func TestStandbysAreNotLeftBehind(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Replicated: 2}, 4)
 	s.load.Start(t.Context())
@@ -118,7 +119,7 @@ const slotQuery = "SELECT slot_name || ' ' || confirmed_flush_lsn FROM pg_replic
 
 // TestAPausedCopyGoesOn: it keeps its slot and what was copied, and begins anew when it was paused for too long; cancelling works all the same.
 func TestAPausedCopyGoesOn(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Durations: map[string]time.Duration{"move.keeps-paused": 8 * time.Second}}, 4)
 	s.load.Start(t.Context())
@@ -170,7 +171,7 @@ func TestAPausedCopyGoesOn(t *testing.T) {
 
 // TestALeaderDiesWhileACopyIsPaused: its snapshot is gone, so the next one drops the slot, and the move begins to copy anew when it is resumed: line M37.
 func TestALeaderDiesWhileACopyIsPaused(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 3)
 	s.load.Faulty = true

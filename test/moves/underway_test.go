@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -89,7 +90,7 @@ func fetched(t *testing.T, conn *pgx.Conn, sql string) []int64 {
 
 // TestNothingIsHeldInVain: a transaction on another keyspace, open since before that was changed, keeps its router from settling on any map. The switch waits for it before statements do.
 func TestNothingIsHeldInVain(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	other := s.dial(t, s.Routers[1])

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/failpoint/orders"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 	"github.com/cleavedb/cleave/test/faults/proxy"
 )
@@ -37,7 +38,7 @@ func (s *stage) verify(t *testing.T, request api.Verify) api.Verified {
 
 // TestVerifyWhileRowsMove: writers and a move are no reason for an alarm, in whichever phase it is; a copy that has lost a row is one.
 func TestVerifyWhileRowsMove(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 4)
 	s.load.Start(t.Context())
@@ -128,6 +129,7 @@ var repairPoints = []struct{ line, point string }{{"V1", "verify.locked"}, {"V2"
 
 // TestARepairDies at every step: no row is lost, and the next repair leaves each once, where it belongs.
 func TestARepairDies(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 1)
 	for i, c := range repairPoints {
@@ -237,6 +239,7 @@ func (s *stage) origins(t *testing.T) (left int) {
 
 // TestServersDieInARepair, or their answers are lost, or etcd is away: the repair says so, no row is lost, and the next one leaves each once, where it belongs: lines V4 to V6.
 func TestServersDieInARepair(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 0)
 	has, owner := s.Shards[0], s.Shards[1] // who has the strays, and whose they are
@@ -280,7 +283,7 @@ func TestServersDieInARepair(t *testing.T) {
 			release()
 		}, func() error { return s.Etcd.Await(t.Context()) }, 1, false, false},
 	} {
-		if !c.always && !everything() {
+		if !c.always && !thorough.Asked() {
 			continue
 		}
 		t.Run(c.line, func(t *testing.T) {

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
 // TestAWayBackHasEverything: its slot is made when all transactions that began earlier have ended, however long that takes, and whoever made it may be cut off meanwhile. What is written after the switch is there after a roll-back: line M13.
 func TestAWayBackHasEverything(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, target := s.client(t), s.Shards[1]
@@ -60,7 +61,7 @@ func TestAWayBackHasEverything(t *testing.T) {
 
 // TestSwitchesComeAbout, forward and back, whatever had stopped what carries changes, or had not begun to.
 func TestSwitchesComeAbout(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 2)
 	s.load.Start(t.Context())

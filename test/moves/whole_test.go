@@ -19,6 +19,7 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/test/faults"
 )
@@ -52,7 +53,7 @@ func (l *ledger) request(to string) api.StartMove {
 	if l.schema != "" {
 		request = api.StartMove{To: to, Keyspace: tenants, Keys: [][]string{{l.schema}}}
 	}
-	if !everything() {
+	if !thorough.Asked() {
 		request.Throttle = of(false) // beside other tests moves would give way to those
 	}
 	return request
@@ -175,7 +176,7 @@ func (l *ledger) connected(ctx context.Context, who int, work func(*pgx.Conn) er
 		err := work(conn)
 		if err == nil || ctx.Err() != nil {
 			l.done.Add(1)
-			if !everything() { // or others have nothing left of few processors
+			if !thorough.Asked() { // or others have nothing left of few processors
 				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
 			}
 			continue
@@ -306,7 +307,7 @@ func (l *ledger) isOn(t *testing.T, owner string) {
 
 // TestWholeTablesMove while everybody writes to them: nobody notices, and they can be rolled back and cancelled.
 func TestWholeTablesMove(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	playLedger(t, s, newLedger(t, s, ""))
@@ -314,6 +315,7 @@ func TestWholeTablesMove(t *testing.T) {
 
 // TestASchemaMoves with all of its tables, as a tenant that has a schema does: nobody notices, whether names have their schema from the search path alone or not, and in the meantime nothing can be made in it.
 func TestASchemaMoves(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	playLedger(t, s, newLedger(t, s, "acme"))
@@ -344,7 +346,7 @@ func playLedger(t *testing.T, s *stage, l *ledger) {
 	}
 	move("s3", 0, "done")
 	l.isOn(t, "s3")
-	if everything() {
+	if thorough.Asked() {
 		move("s2", 0, "done")
 		move("s3", 0, "done")
 	}
@@ -461,7 +463,7 @@ var wholePoints = []crashPoint{
 	{row: "W3", point: "move.copied"},
 	{row: "W3a", point: "move.complete.part"},
 	{row: "W3a all", point: "move.catching-up"},
-	{row: "W3b", point: "move.tied", always: true},
+	{row: "W3b", point: "move.tied"},
 	{row: "W3b valid", point: "move.validated"},
 	{row: "W4", point: "move.switch.hold"},
 	{row: "W5 published", point: "move.switch.published"},
@@ -475,7 +477,7 @@ var wholePoints = []crashPoint{
 	{row: "W9 dropped", point: "move.tables.dropped"},
 	{row: "M24", point: "move.tables.forgotten"},
 	{row: "M24a", point: "move.forgotten"},
-	{row: "W10", point: "move.cancelling", when: "ready", wish: "cancel", ends: "cancelled", always: true},
+	{row: "W10", point: "move.cancelling", when: "ready", wish: "cancel", ends: "cancelled"},
 	{row: "W10 dropped", point: "move.tables.dropped", when: "ready", wish: "cancel", ends: "cancelled"},
 }
 
@@ -496,12 +498,12 @@ func TestTheLeaderDiesWithWholeTables(t *testing.T) {
 
 // TestTheLeaderDiesWithASchema where the map lists its tables and lists them no more. All else are the steps of whole tables.
 func TestTheLeaderDiesWithASchema(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	l := faultyLedger(t, s, 3, "acme")
 	points := schemaPoints
-	if everything() {
+	if thorough.Asked() {
 		points = slices.Concat(schemaPoints, wholePoints)
 	}
 	l.playPoints(t, points)
@@ -531,7 +533,7 @@ func (l *ledger) playPoints(t *testing.T, points []crashPoint) {
 
 // TestNumbersAreGivenOnce: whoever names a sequence alone is answered by the home shard. While its table moves there from another shard it gives none, and what it has given when a switch was taken back, the other shard does not give again.
 func TestNumbersAreGivenOnce(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, other := s.dial(t, s.Routers[0]), s.dial(t, s.Routers[1])
@@ -599,7 +601,7 @@ func TestNumbersAreGivenOnce(t *testing.T) {
 // TestATableIsTiedInTheEnd: rows of a reference table to which rows of a table that moves referred go while it is copied, with those, and somebody writes to the reference table in a transaction that he does not end. Nothing is copied again, others write to it
 // all the while, and in the end the foreign key holds.
 func TestATableIsTiedInTheEnd(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, open := s.dial(t, s.Routers[0]), s.dial(t, s.Routers[1])
@@ -641,7 +643,7 @@ func TestATableIsTiedInTheEnd(t *testing.T) {
 
 // TestALargeSchemaMoves within the time for which statements may be held by default, however many tables it has.
 func TestALargeSchemaMoves(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn := s.dial(t, s.Routers[0])
@@ -649,7 +651,7 @@ func TestALargeSchemaMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := 15
-	if everything() {
+	if thorough.Asked() {
 		tables = 150
 	}
 	execute(t, conn, "CREATE TABLE sorts (sort text PRIMARY KEY)")
@@ -672,7 +674,7 @@ func TestALargeSchemaMoves(t *testing.T) {
 // TestASchemaComesBack to the shard that it has left, or was about to come to, with types and functions that were changed meanwhile: those that are still there are made anew, but for what somebody else uses, which is said before anything is touched. Where it has left nothing is left, but on the home shard, by which
 // routers know types.
 func TestASchemaComesBack(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn := s.dial(t, s.Routers[0])
@@ -743,7 +745,7 @@ func TestASchemaComesBack(t *testing.T) {
 
 // TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew, and gives numbers: a standby has become its server, and lost that a switch was taken back.
 func TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, source := s.dial(t, s.Routers[0]), s.onShard(t, 1)
@@ -776,7 +778,7 @@ func TestAnOwnerIsOpenWhenItsTablesAreCopiedAnew(t *testing.T) {
 
 // TestASchemaIsPlacedWhenItsTablesRest, and not while one of them moves by itself: neither could end then.
 func TestASchemaIsPlacedWhenItsTablesRest(t *testing.T) {
-	seldom(t)
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn, client := s.dial(t, s.Routers[0]), s.Routers[0].API()

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
 
@@ -90,7 +91,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.clean(t)
 	})
 	t.Run("a change that the target refuses is mended", func(t *testing.T) {
-		seldom(t)
+		thorough.Only(t)
 		key := s.keyOn(t, conn, "s1")
 		id := s.start(t, api.StartMove{From: "s1", To: "s2", Manual: true})
 		s.await(t, id, "ready")

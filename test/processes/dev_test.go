@@ -26,6 +26,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
@@ -374,6 +376,7 @@ func TestALocalClusterThatLostItsMapKeepsItsData(t *testing.T) {
 
 // TestServersThatTheMapForgotAreKept imports a map from before a shard was added.
 func TestServersThatTheMapForgotAreKept(t *testing.T) {
+	thorough.Only(t)
 	data := filepath.Join(cluster.Folder(t), "cluster")
 	c := cluster.Start(t, "--data", data, "--shards", "1")
 	old, err := c.API.MapDocument(t.Context())

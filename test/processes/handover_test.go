@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // socketPath is one that is short enough for a socket.
@@ -68,6 +70,7 @@ func TestAProcessIsReplacedUnderLoad(t *testing.T) {
 
 // TestSessionsStayWithTheOldProcess until the time for that is over; then idle ones are closed and a transaction may end.
 func TestSessionsStayWithTheOldProcess(t *testing.T) {
+	thorough.Only(t)
 	servers := pgtest.StartN(t, 1)
 	etcd := startEtcd(t)
 	old := serve(t, "router", urls(etcd.Endpoints()), append([]string{"handover_socket: " + socketPath(t), "limits:", "  drain_timeout: 5s"}, routerLines...)...)

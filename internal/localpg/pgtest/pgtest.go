@@ -14,6 +14,7 @@ package pgtest
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -89,9 +90,17 @@ func disposable(t testing.TB, configs []localpg.Config) []localpg.Config {
 			config.Dir = filepath.Join(root, strconv.Itoa(i+1))
 		}
 		config.Fast, config.Template = true, true
+		config.Settings = modest(config.Settings)
 		filled[i] = config
 	}
 	return filled
+}
+
+// modest adds what makes servers that live for seconds begin and end faster.
+func modest(settings map[string]string) map[string]string {
+	more := map[string]string{"shared_buffers": "16MB"}
+	maps.Copy(more, settings)
+	return more
 }
 
 // Folder makes one that the servers' user can enter, which one below t.TempDir is not. It goes with the test.
