@@ -16,10 +16,10 @@ GO_TEST       := GOGC=400 go test -ldflags=-w -vet=off
 PACKAGES      := -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Packages that begin no goroutines, not even in their tests, need no race detector, with which computing takes several times as long. house_test.go makes sure of them.
 PURE          := ./internal/compose ./internal/facts ./internal/plan ./internal/rebalance ./internal/sqltext/... ./internal/topology ./placement ./placement/draw ./placement/hash
-# Of two packages with many tests, most of which wait for servers to answer one after the other, these are about what happens at the same time:
+# Of three packages with many tests, most of which wait for servers to answer one after the other, these are about what happens at the same time:
 # the race detector looks at them, and at the rest when 'make thorough' says so.
-LARGE         := ./internal/control ./internal/session
-CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Sums|Turns|Wait|Held|Hold|Meanwhile|CopyLoses|CopyOfAClient|CopyRefused|Crash02|Panic|TooMany|Vanish|AtOnce|SideBySide|Automation|Serving|WakesUp|TakesOver|Leader|LosesItsLock
+LARGE         := ./internal/control ./internal/session ./internal/shard
+CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Sums|Turns|Wait|Held|Hold|Meanwhile|CopyLoses|CopyOfAClient|CopyRefused|Crash02|Panic|TooMany|Vanish|AtOnce|SideBySide|Automation|Serving|WakesUp|TakesOver|Leader|LosesItsLock|Beside
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
@@ -40,7 +40,7 @@ dev: ## install what is missing, build, and run a local sharded cluster until Ct
 # Suites below test/, and the scripts of commands, run the binary that users get, so the race detector would look at the clients alone. What takes longest comes first, so that nothing waits for it in the end.
 test: ## install what is missing and run every test, some with few of their cases, and with the race detector where things happen at the same time
 	scripts/install.sh
-	scripts/meanwhile.sh 'scripts/install-clients.sh && scripts/install-apps.sh' $(MAKE) --no-print-directory test-races
+	scripts/meanwhile.sh scripts/install-clients.sh $(MAKE) --no-print-directory test-races
 	go build -ldflags=-w -o $(BINARIES)/cleave ./cmd/cleave
 	go build -ldflags=-w -tags failpoints -o $(BINARIES)/cleave-failpoints ./cmd/cleave
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -timeout 20m -skip '$(CONCURRENT)' $(LARGE)
@@ -50,10 +50,10 @@ test: ## install what is missing and run every test, some with few of their case
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go test -vet=off -run . ./...
 
-SUITES := CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1 CLEAVE_REQUIRE_APPS=1
+SUITES := CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1
 
 test-races:
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m ./internal/shard $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave $(LARGE) $(PURE))")
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave $(LARGE) $(PURE))")
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -race -timeout 20m -run '$(CONCURRENT)' $(LARGE)
 
 thorough: ## run every test with all of its cases, and all but the suites with the race detector: a few hours

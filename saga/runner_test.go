@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // everywhere are the tests that a plain PostgreSQL and a cluster behind a router have to pass alike.
@@ -28,6 +30,7 @@ var everywhere = []struct {
 }
 
 func TestOnPostgres(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	onPostgres(t).runAll(t)
 }

@@ -124,6 +124,7 @@ func expectDifferences(t *testing.T, checked api.CopiesChecked, want ...api.Copy
 
 // TestCopiesAreCheckedByHand: what differs is told and shown by every process, until somebody has it repaired.
 func TestCopiesAreCheckedByHand(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	k := newKept(t, 3)
 	other := startRouter(t, k.endpoints, "other")
@@ -240,6 +241,7 @@ func TestATableThatNobodyWrites(t *testing.T) {
 
 // TestACopyIsComparedWhenItsShardIsBack, long before its time.
 func TestACopyIsComparedWhenItsShardIsBack(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = time.Minute })
 	k.byHand(t, 2, "UPDATE countries SET name = 'other' WHERE code = 'c7'")
@@ -255,6 +257,7 @@ func TestACopyIsComparedWhenItsShardIsBack(t *testing.T) {
 
 // TestACopyThatFailedOver to a standby that lacked a write gets it again.
 func TestACopyThatFailedOver(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = time.Minute })
 	replica := pgtest.StartReplica(t, k.servers[1])
@@ -339,6 +342,7 @@ func TestCopiesInDoubt(t *testing.T) {
 
 // TestARepairThatIsRefused says why, and the copy stays as it was; other tables are repaired.
 func TestARepairThatIsRefused(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	k := newKept(t, 2)
 	execute(t, k.servers[0], "CREATE TABLE more (id int PRIMARY KEY); INSERT INTO more VALUES (1)")

@@ -200,6 +200,7 @@ func TestCrashesOfADeclaration(t *testing.T) {
 
 // TestCrashesOfAReferenceTable are the same, but for the rows, which stay at home too.
 func TestCrashesOfAReferenceTable(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	crashes(t, newCrowd(t), topology.Single, func(t *testing.T, _ *process, prefix string) *declaration {
 		d := &declaration{kind: topology.Reference, tables: tablesNamed(t, prefix+"_users", prefix+"_orders").Tables}

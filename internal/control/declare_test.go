@@ -15,6 +15,8 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestARouterThatDoesNotStop: nothing is changed while somebody may read the table where it was.
@@ -309,6 +311,7 @@ func TestSeveralKeyColumns(t *testing.T) {
 
 // TestValuesThatCollideOnTheWayBack: unique constraints that held on each shard alone.
 func TestValuesThatCollideOnTheWayBack(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], "CREATE TABLE a (id bigint, code text UNIQUE)")
@@ -419,6 +422,7 @@ func TestARoleThatMayNotCarryRows(t *testing.T) {
 
 // TestAnotherThingOfTheSameName on another shard, which a table is made of, has to be the same.
 func TestAnotherThingOfTheSameName(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], `CREATE TYPE mood AS ENUM ('happy', 'sad'); CREATE FUNCTION one() RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT 1'; CREATE EXTENSION hstore;

@@ -11,6 +11,8 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestANewShardHasTheTables: empty ones, guarded, and copies of reference tables, whoever died before.
@@ -93,6 +95,7 @@ func prepareServer(t *testing.T, p *process, server *localpg.Server) {
 
 // TestASchemaChangeWhileAShardIsAdded reaches the new shard, whether it comes before the map changes or is waited for.
 func TestASchemaChangeWhileAShardIsAdded(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")

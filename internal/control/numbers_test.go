@@ -8,10 +8,13 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestIntegersFromSequences: every shard counts in blocks of its own, gets others when it runs low, and so does a new shard.
 func TestIntegersFromSequences(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := model.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)
@@ -88,6 +91,7 @@ func TestIntegersFromSequences(t *testing.T) {
 
 // TestDeclaredNumbers: what becomes of serial columns when tables are sharded, come home, and are sharded again.
 func TestDeclaredNumbers(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
@@ -181,6 +185,7 @@ func refillTickets(t *testing.T, p *process, servers []*localpg.Server) {
 
 // TestCountedIDs on request, and where rows have numbers that could meet made ones.
 func TestCountedIDs(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := pgtest.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")

@@ -231,6 +231,7 @@ func (w *rollouts) expectForms(t *testing.T, change string, before []string, oth
 
 // TestWhatTakesAChangeBackIsSaid where it does not follow from the change.
 func TestWhatTakesAChangeBackIsSaid(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	before := w.forms(t)
@@ -278,6 +279,7 @@ func TestWhatTakesAChangeBackIsSaid(t *testing.T) {
 
 // TestAdjustmentsGoFromShardToShard: those that are taken back by what is said.
 func TestAdjustmentsGoFromShardToShard(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	for _, c := range []struct{ change, undo string }{
@@ -312,6 +314,7 @@ func TestAdjustmentsGoFromShardToShard(t *testing.T) {
 
 // TestWhatCannotBegin is found out before a shard is touched.
 func TestWhatCannotBegin(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	execute(t, w.servers[0], "CREATE ROLE somebody")
@@ -354,6 +357,7 @@ func TestWhatCannotBegin(t *testing.T) {
 
 // TestNothingElseChangesTheTables while a roll-out is open, and shards do not come.
 func TestNothingElseChangesTheTables(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	w.begin(t, "change", "CREATE INDEX i ON orders (note)")
@@ -385,6 +389,7 @@ func TestNothingElseChangesTheTables(t *testing.T) {
 
 // TestATableThatIsBeingDeclaredIsNotRolledOut, nor one that is held.
 func TestATableThatIsBeingDeclaredIsNotRolledOut(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	if _, err := w.store.Hold(t.Context(), topology.Hold{ID: "x", Holder: "router", Tables: []topology.TableName{named(t, "orders")}}); err != nil {
@@ -406,6 +411,7 @@ func TestATableThatIsBeingDeclaredIsNotRolledOut(t *testing.T) {
 
 // TestARowThatBreaksACheckStopsTheRollout on its shard, and nothing is left there.
 func TestARowThatBreaksACheckStopsTheRollout(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	key := one[int](t, w.servers[1], "SELECT min(user_id) FROM orders")
@@ -422,6 +428,7 @@ func TestARowThatBreaksACheckStopsTheRollout(t *testing.T) {
 
 // TestAnIndexOfSomebodyElse that has the name is neither taken for the roll-out's nor dropped with it.
 func TestAnIndexOfSomebodyElse(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	for _, change := range []string{"CREATE INDEX fresh ON orders (note)", "CREATE INDEX CONCURRENTLY fresh ON orders (note)"} {
@@ -720,6 +727,7 @@ func TestAShardIsAwayInARollout(t *testing.T) {
 
 // TestAShardThatIsRemovedLeavesTheRollout: its part goes with it.
 func TestAShardThatIsRemovedLeavesTheRollout(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newRollouts(t)
 	fresh := pgtest.StartN(t, 1)[0]

@@ -5,10 +5,13 @@ import (
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestSchemaDiffSaysWhichShardItCouldNotAsk: the others are compared all the same.
 func TestSchemaDiffSaysWhichShardItCouldNotAsk(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := pgtest.StartN(t, 3)
 	p := startProcess(t, startEtcd(t), nil)

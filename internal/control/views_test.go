@@ -5,6 +5,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/pgerr"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // describedViews are the views of a server, with all that matters of them.
@@ -13,6 +15,7 @@ const describedViews = `SELECT coalesce(string_agg(format('%s %s %s %s %s', c.oi
 
 // TestViewsGoWhereTheirTablesAre: to shards that get the tables, in whatever order, and away again with them.
 func TestViewsGoWhereTheirTablesAre(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")
@@ -66,6 +69,7 @@ func TestViewsGoWhereTheirTablesAre(t *testing.T) {
 
 // TestViewsOfPartitionsAndSequences: those of partitions go with their table; one of a sequence stays, and is in nobody's way.
 func TestViewsOfPartitionsAndSequences(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := model.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")
@@ -81,6 +85,7 @@ func TestViewsOfPartitionsAndSequences(t *testing.T) {
 
 // TestPartitionsWithTriggersSwitchedOff are not carried over, or their rows would differ from shard to shard.
 func TestPartitionsWithTriggersSwitchedOff(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := model.StartN(t, 2)
 	p := startRouter(t, startEtcd(t), "router")

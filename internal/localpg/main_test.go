@@ -40,7 +40,7 @@ func runParent(dir string) {
 // folder makes one that the server's user can enter.
 func folder(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "cleave-localpg-")
+	dir, err := os.MkdirTemp(pgtest.Scratch(), "cleave-localpg-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestPreparingTiesNoTransaction: many clients prepare a statement first and tell the key afterwards. A transaction goes where the
 // key is, whatever was prepared in it before.
 func TestPreparingTiesNoTransaction(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	const insert, find = "INSERT INTO orders VALUES ($1, 'x')", "SELECT note FROM orders WHERE id = $1"

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // carriedValues are values of types that users have made, which name types in binary format, by the columns that hold them.
@@ -142,6 +144,7 @@ func TestLongRowsAreLookedInto(t *testing.T) {
 
 // TestNumbersInParametersAreTheShards: what a client sends is what it was told, and every shard takes it.
 func TestNumbersInParametersAreTheShards(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w, client := newCarriedWorld(t)
 	columns := carriedColumns()

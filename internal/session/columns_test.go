@@ -3,11 +3,14 @@ package session
 import (
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestColumnsAreThoseThatWereTold: a client that was told the columns of a prepared statement never gets rows of others without being
 // told, whichever backend runs it.
 func TestColumnsAreThoseThatWereTold(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	const changed = "ERROR 0A000 cached plan must not change result type"
 	portal := describePortal("")

@@ -52,6 +52,7 @@ func TestConsistentReadsAnswerAsBefore(t *testing.T) {
 		"the extended one, without": {query(insert(b)), query(insert(a)), sent(pipeline(unnamed("SELECT * FROM orders"), sync1)...), query(read(a))},
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 4)
 			w.empty(t)
 			on := append(texts("SET cleave.consistent_reads = on"), steps...)
 			w.sameButOrder(t, on...)
@@ -215,7 +216,7 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 			"back to a savepoint":       {[]string{on, begin, "SAVEPOINT a", "SET LOCAL cleave.consistent_reads = off", readBoth, "ROLLBACK TO a", readBoth}, "0A000"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				thorough.Some(t, 3)
+				thorough.Some(t, 6)
 				t.Parallel()
 				client := dialRaw(t, w.address, nil)
 				last := len(c.steps) - 1
@@ -233,7 +234,7 @@ func TestNoWayAroundTheSnapshots(t *testing.T) {
 			"SELECT": {on, readBoth}, "EXECUTE": {"PREPARE p AS " + readBoth, on, "EXECUTE p"}, "COPY": {on, "COPY orders TO STDOUT"},
 		} {
 			t.Run(name, func(t *testing.T) {
-				thorough.Some(t, 3)
+				thorough.Some(t, 6)
 				t.Parallel()
 				client := dialRaw(t, w.address, nil)
 				last := len(steps) - 1

@@ -11,6 +11,7 @@ import (
 
 // TestConstraintsOfAllShards: SET CONSTRAINTS is said to all shards of a transaction, to those that it has and those that it gets.
 func TestConstraintsOfAllShards(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{
 		shards: 3, setUp: []string{"CREATE TABLE late (id bigint NOT NULL, n int, UNIQUE (id, n) DEFERRABLE)"},

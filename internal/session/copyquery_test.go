@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestCopiesOfQueriesOverSeveralShards: in all formats and with all options, as one server writes them.
@@ -34,6 +36,7 @@ func TestCopiesOfQueriesOverSeveralShards(t *testing.T) {
 
 // TestManyCopiedRowsOfAQuery: more than stay in memory.
 func TestManyCopiedRowsOfAQuery(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client := w.client(t)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // cursorWorld has rows of orders on all of three shards, and on the plain server: ids 1 to 20, one note in two.
@@ -95,6 +97,7 @@ func TestCursorsOverSeveralShards(t *testing.T) {
 
 // TestCursorsOverSeveralShardsByTheProtocol: a cursor is a portal, whoever made it.
 func TestCursorsOverSeveralShardsByTheProtocol(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := cursorWorld(t)
 	const declare = "DECLARE c SCROLL CURSOR FOR SELECT id, note, id / 2.0 FROM orders ORDER BY id"
@@ -168,6 +171,7 @@ func TestCursorsKeepTypesOfUsers(t *testing.T) {
 
 // TestCursorsAreFetchedUnderOtherSettings: what the session keeps as text it does not give where it would have to be another one.
 func TestCursorsAreFetchedUnderOtherSettings(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE TYPE times AS (at timestamptz)"}})
 	c := dialRaw(t, w.address, nil)
@@ -212,6 +216,7 @@ func TestNobodyWritesAtTheRowOfACursorOverSeveralShards(t *testing.T) {
 
 // TestCursorsOfManyRows: more than stay in memory, forward and back, in both formats, as one server gives them.
 func TestCursorsOfManyRows(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	insert := "INSERT INTO orders SELECT i, repeat('x', i %% 3000) FROM generate_series(1, 6000) i WHERE %s"

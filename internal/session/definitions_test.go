@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 const countsOrders = "() RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM orders'"
 
 // TestDefinitionsCountFromTheirStatementOn: what a transaction has defined decides what its next statements mean.
 func TestDefinitionsCountFromTheirStatementOn(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	atHome := func(number int) []string {
 		if number > 1 {

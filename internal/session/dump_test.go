@@ -10,10 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestADumpOfNumbersRestores: sequences of sharded tables go on after the greatest number of all shards.
 func TestADumpOfNumbersRestores(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	for _, program := range []string{"pg_dump", "psql"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -9,10 +9,13 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestEffectsOfWhatRan: what a statement leaves behind is noted when it has run, however it was run, and nobody else sees it.
 func TestEffectsOfWhatRan(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	const path = "SELECT set_config('search_path', 'pg_catalog', false)"
 	const lock = "SELECT pg_advisory_lock(777)"
@@ -167,6 +170,7 @@ func TestWhatTheRouterCannotReadUndoes(t *testing.T) {
 
 // TestBackToTheBeginningInATransaction: RESET and SET … TO DEFAULT know what the session began with, and LOCAL ones end.
 func TestBackToTheBeginningInATransaction(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	show := "SELECT current_setting('TimeZone'), current_setting('search_path')"

@@ -11,11 +11,14 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestParsingWhatAnotherShardHas: a statement is parsed and described where its tables are, whether or not there is a transaction, and whatever other shards
 // have of that name.
 func TestParsingWhatAnotherShardHas(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	far, other := "CREATE TABLE far (a int, b text)", "CREATE TABLE other (a int, b text)"
 	w := newWorld(t, worldConfig{
@@ -60,6 +63,7 @@ func TestParsingWhatAnotherShardHas(t *testing.T) {
 
 // TestStatementsFollowATableToAnotherShard: prepared ones too, in a transaction or not, when the shard that had it has it no more.
 func TestStatementsFollowATableToAnotherShard(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{
 		noPlain: true, shards: 3, setUp: []string{"CREATE TABLE far (a int, b text)", "CREATE TABLE far2 (a int, b text)"},

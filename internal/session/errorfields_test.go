@@ -9,10 +9,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestErrorsSayWhatTheyAreAbout: programs read the names of columns and constraints from an error's fields, whoever has made it.
 func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{
 		setUp: []string{

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestExecuteOverSeveralShards: what PREPARE made in SQL is divided as the statement itself is.
@@ -51,6 +53,7 @@ func TestPreparedTimesAreNotCopied(t *testing.T) {
 
 // TestExecuteInSteps: arguments of all kinds of a statement that no shard answers alone, and what is wrong with them.
 func TestExecuteInSteps(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := cursorWorld(t)
 	ext := func(sql string) step { return sent(pipeline(unnamed(sql), sync1)...) }

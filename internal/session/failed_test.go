@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // extendedSteps sends each statement by the extended protocol, with a Sync of its own.
@@ -40,11 +42,13 @@ func TestAFailedTransactionTakesNothing(t *testing.T) {
 	} {
 		for how, steps := range map[string]func(...string) []step{"simple": texts, "extended": extendedSteps} {
 			t.Run(name+", "+how, func(t *testing.T) {
+				thorough.Some(t, 4)
 				w.sameButOrder(t, append(steps(begun...), steps(append(slices.Clone(after), "COMMIT", both)...)...)...)
 				w.nothingPrepared(t)
 			})
 		}
 		t.Run(name+", ended in a text", func(t *testing.T) {
+			thorough.Some(t, 4)
 			for _, more := range []string{"; " + insert(a) + "; DELETE FROM orders", "; SELECT 1; SELECT 2", "; " + insert(a) + "; " + insert(b) + "; DELETE FROM orders WHERE id IN (" + a + "," + b + ")"} {
 				for _, end := range []string{"ROLLBACK", "COMMIT", insert(a) + "; ROLLBACK", "SELECT 1; ROLLBACK"} {
 					w.sameButOrder(t, append(texts(begun...), texts(end+more, "ROLLBACK", both)...)...)
@@ -53,6 +57,7 @@ func TestAFailedTransactionTakesNothing(t *testing.T) {
 			w.nothingPrepared(t)
 		})
 		t.Run(name+", ended in a pipeline", func(t *testing.T) {
+			thorough.Some(t, 4)
 			for _, end := range []string{"ROLLBACK", "COMMIT"} {
 				w.sameButOrder(t, append(texts(begun...), sent(pipeline(unnamed(end), unnamed(insert(a)), unnamed(insert(b)), unnamed("DELETE FROM orders"), sync1)...), query(both))...)
 			}
@@ -60,6 +65,7 @@ func TestAFailedTransactionTakesNothing(t *testing.T) {
 		})
 	}
 	t.Run("back to a savepoint", func(t *testing.T) {
+		thorough.Some(t, 4)
 		for _, begun := range [][]string{{"BEGIN", insert(c), "SAVEPOINT s", insert(c)}, {"BEGIN", insert(b), "SAVEPOINT s", insert(c), insert(c)}, {"BEGIN", "SAVEPOINT s", "SELEKT"}} {
 			for _, steps := range []func(...string) []step{texts, extendedSteps} {
 				w.sameButOrder(t, append(steps(begun...), steps(insert(a), "ROLLBACK TO s", insert(a), both, "ROLLBACK")...)...)
@@ -122,10 +128,12 @@ func TestErrorsBehindSeveralShardsInAPipeline(t *testing.T) {
 		// Every error comes behind something, in a block and outside; behind all would take minutes.
 		alone, inBlock := wrong[i%len(wrong)], wrong[(i+len(wrong)/2)%len(wrong)]
 		t.Run(first+", "+alone.name, func(t *testing.T) {
+			thorough.Some(t, 4)
 			w.sameButOrder(t, sent(pipeline(messages, alone.messages, insert(a), sync1)...), rows, query("SHOW work_mem"))
 			w.nothingPrepared(t)
 		})
 		t.Run(first+", flushed", func(t *testing.T) {
+			thorough.Some(t, 4)
 			failing := pipeline(messages, unnamed("SELEKT 1"), flush)
 			said := play(t, w.plain.Addr(), []step{sent(pipeline(failing, sync1)...)})[0]
 			w.sameButOrder(t, flushed(len(said)-1, failing...), sent(pipeline(insert(a), sync1)...), rows)
@@ -136,6 +144,7 @@ func TestErrorsBehindSeveralShardsInAPipeline(t *testing.T) {
 			w.nothingPrepared(t)
 		})
 		t.Run(first+", refused", func(t *testing.T) {
+			thorough.Some(t, 4)
 			for _, sql := range []string{countsPlaces, countsPlaces + " WHERE id IN (" + a + ", " + c + ")"} {
 				conn := dialRaw(t, w.address, nil)
 				said := conn.ask(pipeline(messages, unnamed(sql), insert(a), sync1)...)
@@ -148,6 +157,7 @@ func TestErrorsBehindSeveralShardsInAPipeline(t *testing.T) {
 			w.nothingPrepared(t)
 		})
 		t.Run(first+", "+inBlock.name+", in a block", func(t *testing.T) {
+			thorough.Some(t, 4)
 			w.sameButOrder(t, query("BEGIN"), sent(pipeline(messages, inBlock.messages, insert(a), sync1)...), sent(pipeline(unnamed("SELECT 1"), sync1)...), query("COMMIT"), rows)
 			w.nothingPrepared(t)
 		})
@@ -169,6 +179,7 @@ func TestBlocksBehindSeveralShardsInAPipeline(t *testing.T) {
 			"BEGIN", "START TRANSACTION", "BEGIN ISOLATION LEVEL REPEATABLE READ", "COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "ROLLBACK AND CHAIN", "SAVEPOINT a", "RELEASE a", "ROLLBACK TO a",
 		} {
 			t.Run(name+", "+sql, func(t *testing.T) {
+				thorough.Some(t, 4)
 				w.sameButOrder(t, append([]step{sent(pipeline(before, unnamed(sql), sync1)...)}, end...)...)
 				w.sameButOrder(t, append([]step{sent(pipeline(before, unnamed(sql), more, sync1)...)}, end...)...)
 				w.sameButOrder(t, append([]step{sent(pipeline(before, unnamed(sql), unnamed("SELECT 1/0"), sync1)...)}, end...)...)
@@ -179,12 +190,14 @@ func TestBlocksBehindSeveralShardsInAPipeline(t *testing.T) {
 		}
 		for _, sql := range []string{"SELECT 1", "INSERT INTO orders VALUES (" + c + ", 'y')", "SELECT note FROM orders WHERE id IN (" + a + ", " + c + ")", "SELECT 1/0", "SELECT 1; SELECT 2", "SELEKT", ""} {
 			t.Run(name+", a simple query: "+sql, func(t *testing.T) {
+				thorough.Some(t, 4)
 				w.sameButOrder(t, append([]step{sent(pipeline(before, &pgproto3.Query{String: sql})...)}, end...)...)
 				w.nothingPrepared(t)
 			})
 		}
 	}
 	t.Run("in a text", func(t *testing.T) {
+		thorough.Some(t, 4)
 		text := fmt.Sprintf("INSERT INTO orders VALUES (%s, 'x'), (%s, 'x'); ", a, b)
 		for _, sql := range []string{"BEGIN", "SAVEPOINT a", "RELEASE a", "ROLLBACK TO a", "COMMIT", "ROLLBACK", "COMMIT AND CHAIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"} {
 			w.sameButOrder(t, append(texts(text+sql), end...)...)
@@ -213,6 +226,7 @@ func TestReadOnlyAfterWriting(t *testing.T) {
 
 // TestParseBehindSeveralShards: a table of the home shard's is found there, wherever the transaction is.
 func TestParseBehindSeveralShards(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, setUp: []string{"CREATE SEQUENCE numbers"}})
 	for i := range 2 {

@@ -22,6 +22,8 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // lostCodes wants the one error of a backend that was lost, and these last words.
@@ -142,6 +144,7 @@ func TestCrash(t *testing.T) {
 
 // TestCrashInCopy: the rows that a client still sends go nowhere, and it can go on.
 func TestCrashInCopy(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)
@@ -617,6 +620,7 @@ func TestTooManyClients(t *testing.T) {
 
 // TestAStatementThatIsLostIsPreparedAgain under its name: its client was never told that there is one. The server says nothing before it is gone.
 func TestAStatementThatIsLostIsPreparedAgain(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	conn := w.client(t)

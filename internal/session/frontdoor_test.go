@@ -21,6 +21,8 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // loud is a table whose rows are commented on at length.
@@ -42,6 +44,7 @@ func loudRows(messages, rowsEach int) []pgproto3.FrontendMessage {
 
 // TestCopyIsHeardWhileItIsSent: a server that says much about the rows does not wait for the router, which waits for the server.
 func TestCopyIsHeardWhileItIsSent(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 1, unsharded: true, setUp: loud})
 	for name, c := range map[string]struct{ messages, rowsEach int }{"long messages": {4, 10_000}, "short messages": {20_000, 2}} {
@@ -113,6 +116,7 @@ func TestCopyThatFailsOnTheWay(t *testing.T) {
 
 // TestCopyDataAlongWithExecute: a client need not wait until it is asked for its rows.
 func TestCopyDataAlongWithExecute(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	row := &pgproto3.CopyData{Data: []byte("1\tx\n")}

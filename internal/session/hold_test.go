@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // schemaHeld is a schema state that a test changes, and what the router has said to it.
@@ -134,6 +136,7 @@ func (w *world) uses(name string) bool {
 
 // TestADefinitionGivesUp: somebody past the routers has the table locked, so that a definition would keep all others waiting.
 func TestADefinitionGivesUp(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	c, past := dialRaw(t, w.address, nil), w.onShard(t, 2)

@@ -15,6 +15,8 @@ import (
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // numbersFloor is from which on ids in the tests' tables carry slots; lanes are far below.
@@ -124,6 +126,7 @@ func TestRoutingByID(t *testing.T) {
 
 // TestIDsThatTellNothing are below the floor: such rows are looked for everywhere, or the statement is refused.
 func TestIDsThatTellNothing(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
@@ -211,6 +214,7 @@ func TestMadeKeys(t *testing.T) {
 
 // TestMadeKeysStayInTheTransaction: a shard that takes part already makes the key.
 func TestMadeKeysStayInTheTransaction(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
@@ -230,6 +234,7 @@ func TestMadeKeysStayInTheTransaction(t *testing.T) {
 
 // TestMadeKeysInACopy are made by all shards.
 func TestMadeKeysInACopy(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
@@ -312,6 +317,7 @@ func TestIDsWaitForTheirOwner(t *testing.T) {
 
 // TestIDsOfPinnedKeys: a pinned key is elsewhere than its slot, and is found there.
 func TestIDsOfPinnedKeys(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	pinned := w.key(t, 1, 0)
@@ -334,6 +340,7 @@ func TestIDsOfPinnedKeys(t *testing.T) {
 
 // TestDrawnKeys: the router draws keys that are random UUIDs by default, so that they belong where the rows go.
 func TestDrawnKeys(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	config := numbersConfig(3)
 	config.setUp = append(config.setUp, "CREATE TABLE tokens (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), note text)")
@@ -376,6 +383,7 @@ func TestDrawnKeys(t *testing.T) {
 
 // TestNumbersAskedForInTheStatementThatMakesThem: currval and lastval are of what the statement itself was given.
 func TestNumbersAskedForInTheStatementThatMakesThem(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	config := numbersConfig(3)
 	config.setUp = append(config.setUp, "CREATE SEQUENCE free")

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // lateSQL makes a table refuse rows when their transaction is committed, and not before.
@@ -15,6 +17,7 @@ var lateSQL = []string{
 
 // TestTagsComeAfterTheCommit, as in PostgreSQL: a client that has seen the last tag of a simple query knows that all of it is stored.
 func TestTagsComeAfterTheCommit(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{setUp: lateSQL})
 	for number := 1; number <= 2; number++ { // the shard on which the commit fails

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // empty takes the rows out of the tables of all servers.
@@ -119,6 +121,7 @@ func TestTransactionsOnSeveralShards(t *testing.T) {
 		"home and another in a pipeline": {sent(pipeline(unnamed("INSERT INTO undeclared VALUES (1, 'x')"), write(b), unnamed("SELECT * FROM undeclared"), sync1)...), query(read(b))},
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 4)
 			w.empty(t)
 			w.sameAsPlain(t, steps...)
 			w.sameRows(t)
@@ -129,6 +132,7 @@ func TestTransactionsOnSeveralShards(t *testing.T) {
 
 // TestSavepointsOfOneName: whichever shards the changes between them are on, the name means the last one that is still there.
 func TestSavepointsOfOneName(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for _, between := range []string{

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestLimitsOverSeveralShards: any rows will do, but not more than asked for, and the tag counts what the client has got.
@@ -53,6 +55,7 @@ func TestLimitsOverSeveralShards(t *testing.T) {
 // TestLimitsThatLeaveOutNothing: LIMIT ALL, LIMIT NULL and OFFSET 0 are as if they were not there, and any other OFFSET leaves out rows of all
 // shards together, whoever has planned the statement before.
 func TestLimitsThatLeaveOutNothing(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	for _, address := range []string{w.address, w.plain.Addr()} {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestCopyToSeveralShards: every row of a COPY goes where it belongs, and the client hears what one PostgreSQL would say.
@@ -58,6 +60,7 @@ func TestCopyToSeveralShards(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			thorough.Some(t, 4)
 			w.empty(t)
 			w.sameButOrder(t, steps...)
 			w.sameRows(t)
@@ -95,6 +98,7 @@ func TestCopyInBinary(t *testing.T) {
 
 // TestCopyThatAShardHears: notices of triggers come through while rows are sent, and a client that goes away leaves nothing.
 func TestCopyOfManyNotices(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, setUp: []string{
 		"CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE NOTICE '%', repeat('x', 3000); RETURN NEW; END $$",

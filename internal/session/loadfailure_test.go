@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestCopyRefusedAtOnce: a server may ask for data and refuse all of it in the same breath. The client hears what one PostgreSQL would say, and
@@ -142,6 +144,7 @@ func TestCopyLosesABackend(t *testing.T) {
 
 // TestCopyInAnotherEncoding: a key is what the shards store, not what stands in the data.
 func TestCopyInAnotherEncoding(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{
 		shards: 3, setUp: []string{"CREATE TABLE words (word text PRIMARY KEY, n int)"}, keyspaces: map[string]string{"words": "text"},

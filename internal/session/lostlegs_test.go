@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/plan"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // endIdle ends the backends of a shard that are in a transaction and have nothing to do.
@@ -101,6 +103,7 @@ func TestALegIsLostByAQuestion(t *testing.T) {
 
 // TestCommandsBoundEarly: a command that ends the transaction, or is about all of it, is about all its shards when it is run, wherever it was when it was bound.
 func TestCommandsBoundEarly(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	for command, c := range map[string]struct {
 		after []string // what is run behind it

@@ -73,6 +73,7 @@ func TestTablesAreMadeOfQueries(t *testing.T) {
 
 // TestTemporaryTablesAreMadeOfQueries: they are the session's, and may hide the table that they are made of.
 func TestTemporaryTablesAreMadeOfQueries(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	rows := "INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')"
@@ -87,6 +88,7 @@ func TestTemporaryTablesAreMadeOfQueries(t *testing.T) {
 
 // TestTablesAreMadeByTheProtocol: parameters count, and errors come where PostgreSQL has them.
 func TestTablesAreMadeByTheProtocol(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	rows := "INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')"
@@ -103,6 +105,7 @@ func TestTablesAreMadeByTheProtocol(t *testing.T) {
 
 // TestLargeTablesAreMadeInPortions: rows that are more than are sent at a time are all stored, once.
 func TestLargeTablesAreMadeInPortions(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	c := dialRaw(t, w.address, nil)
@@ -154,6 +157,7 @@ func TestTablesAreMadeWithRights(t *testing.T) {
 
 // TestTablesAreMadeUnderRouterSettings: with cleave.consistent_reads, cleave.fanout and what the router keeps of prepared statements.
 func TestTablesAreMadeUnderRouterSettings(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, noPlain: true})
 	c := dialRaw(t, w.address, nil)

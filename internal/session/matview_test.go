@@ -52,6 +52,7 @@ func TestMaterialisedViews(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestMaterialisedViewsByTheProtocol(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2})
 	w.sameButOrder(t, query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')"),
@@ -67,6 +68,7 @@ func TestMaterialisedViewsByTheProtocol(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestMaterialisedViewsAndRights(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 2, setUp: []string{"CREATE ROLE maker", "CREATE ROLE other", "CREATE SCHEMA mine", "GRANT CREATE, USAGE ON SCHEMA mine TO maker, other", "GRANT SELECT (id) ON orders TO maker", "GRANT SELECT ON orders TO other"}})
 	w.sameButOrder(t, query("INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x')"), query("SET ROLE maker"), query("CREATE MATERIALIZED VIEW mine.t AS SELECT * FROM orders"),
@@ -169,6 +171,7 @@ func TestRefreshesTakeTurns(t *testing.T) {
 //
 //nolint:misspell // it is SQL
 func TestRefreshUnderOtherSettings(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	c := dialRaw(t, w.address, nil)

@@ -7,10 +7,13 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestValuesAreHandedOnAsTheyAre, or not at all: where settings change what a text means, those of roles too.
 func TestValuesAreHandedOnAsTheyAre(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{
 		noPlain: true, setUp: []string{"CREATE TABLE lists (id bigint PRIMARY KEY, f float8[], s text[])", "CREATE ROLE brief LOGIN SUPERUSER", "ALTER ROLE brief SET extra_float_digits = 0"},
@@ -72,6 +75,7 @@ func TestCopiesStayTheSame(t *testing.T) {
 
 // TestLastStepsSeeDefinitions of their own transaction.
 func TestLastStepsSeeDefinitions(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE FUNCTION told(bigint) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ''old''||$1'"}})
 	c := dialRaw(t, w.address, nil)

@@ -104,6 +104,7 @@ func (d *declaring) Call(_ context.Context, call Call) (*string, *pgerr.Error) {
 
 // TestDeclarationsInATextFollowTheirTables: what stands before them is committed, so that they find it.
 func TestDeclarationsInATextFollowTheirTables(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	d := &declaring{t: t}
 	d.w = newWorld(t, worldConfig{noPlain: true, config: Config{Virtual: d}})

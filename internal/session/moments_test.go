@@ -5,10 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestATransactionHasOneTime: the current time is the same in all that a transaction does, on whichever shards and in whatever order, and another one in the next.
 func TestATransactionHasOneTime(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3})
 	first, second := w.key(t, 1, 0), w.key(t, 2, 0)

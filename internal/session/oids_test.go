@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestNumbersAreTheHomeShards: whichever shard answers, a type and a table have one number, that of the catalogue which clients see.
 func TestNumbersAreTheHomeShards(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	execute(t, w.onShard(t, 2), "CREATE TYPE other AS (a int); CREATE TABLE others (a int); CREATE TYPE another AS ENUM ('x')") // so that numbers differ
@@ -60,6 +63,7 @@ func TestNumbersAreTheHomeShards(t *testing.T) {
 
 // TestNumbersAreThereForAllWhoCome: those who come while somebody asks for a shard's numbers wait for them.
 func TestNumbersAreThereForAllWhoCome(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	execute(t, w.onShard(t, 2), "CREATE TYPE other AS (a int); CREATE TYPE another AS ENUM ('x')") // so that numbers differ

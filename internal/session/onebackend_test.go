@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/pool"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestOneBackendIsEnough: with a single backend for each shard, a transaction never waits for one that it has itself.
 func TestOneBackendIsEnough(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3, pools: pool.Config{PerShard: 1, QueueTimeout: 4 * patience}, setUp: []string{"ALTER TABLE countries ADD COLUMN id serial"}})
 	here, there, beyond := text(w.key(t, 1, 0)), text(w.key(t, 2, 0)), text(w.key(t, 3, 0))

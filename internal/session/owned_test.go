@@ -11,6 +11,8 @@ import (
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 	"github.com/cleavedb/cleave/placement/key"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // moving is a world in which both shards own some orders, and the second has copies of the other's that are older, wrong, or should not be there any more. It says how many rows each owns.
@@ -99,6 +101,7 @@ func TestCopiesAreNotSeen(t *testing.T) {
 
 // TestNothingStandsInForARow: a view has no primary key, and its rows are not the table's. What asks for these is refused as long as rows move, and not answered in another way.
 func TestNothingStandsInForARow(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w, _ := moving(t)
 	client := dialRaw(t, w.address, nil)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // saidWithPlaces is what a server says to messages up to ReadyForQuery, with the places of errors.
@@ -29,6 +31,7 @@ func saidWithPlaces(t *testing.T, address string, messages ...pgproto3.FrontendM
 
 // TestPlacesOfErrors are those in the client's text, and come with the message that PostgreSQL sends them with, whichever text a shard saw.
 func TestPlacesOfErrors(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	here, there := w.key(t, 1, 0), w.key(t, 2, 0)

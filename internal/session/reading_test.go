@@ -8,6 +8,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // timesConfig is a world with a table that is placed by a time, and one by a date.
@@ -23,6 +25,7 @@ func timesConfig() worldConfig {
 
 // TestLiteralsKeepTheirMeaning: a prepared statement whose literals would be read in another way now is refused, and no other is.
 func TestLiteralsKeepTheirMeaning(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, timesConfig())
 	const find = "SELECT n FROM moments WHERE k = '2026-01-01 00:00'"
@@ -55,6 +58,7 @@ func TestLiteralsKeepTheirMeaning(t *testing.T) {
 
 // TestKeysThatMeanTheCurrentTime are refused wherever they stand: a shard would read them later than the router.
 func TestKeysThatMeanTheCurrentTime(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, timesConfig())
 	c := dialRaw(t, w.address, nil)
@@ -71,6 +75,7 @@ func TestKeysThatMeanTheCurrentTime(t *testing.T) {
 
 // TestKeysOfOtherTypes: a parameter of another type finds the only row that is equal to it.
 func TestKeysOfOtherTypes(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, timesConfig())
 	const numeric, float8, timestamp = 1700, 701, 1114

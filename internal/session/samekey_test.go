@@ -3,10 +3,13 @@ package session
 import (
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestTextsThatShareAPlan differ in comments, blanks and literals; what is run is what the client wrote.
 func TestTextsThatShareAPlan(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{})
 	long := "/* a comment that is longer than the statement */ "

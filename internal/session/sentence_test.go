@@ -12,6 +12,8 @@ import (
 	"github.com/cleavedb/cleave/internal/deadlock"
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/pool"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // onlyWaiting returns the session that waits, when it does.
@@ -88,6 +90,7 @@ func TestWaitingSessions(t *testing.T) {
 
 // TestSentences: a wait is ended with the error that is asked for, and nothing that the session does later is.
 func TestSentences(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true})
 	client, blocker := w.client(t), w.client(t)
@@ -187,6 +190,7 @@ func TestSentences(t *testing.T) {
 // TestSentenceWhileTelling: a session that waits for a lock on one shard and for a backend of another, which the statement is to be told next, may be
 // told to do anything by the ones that it has; its wait is ended as a whole.
 func TestSentenceWhileTelling(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, shards: 3, pools: pool.Config{PerShard: 1, QueueTimeout: time.Hour}})
 	client, other, blocker := w.client(t), w.client(t), w.onShard(t, 1)

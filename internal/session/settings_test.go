@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestSettings sets and takes back on a plain server and through the router; answers and reported parameters are the same.
@@ -254,6 +256,7 @@ func TestNotifications(t *testing.T) {
 
 // TestPoolMode: a client that asks for it keeps its backends.
 func TestPoolMode(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{noPlain: true, setUp: []string{"CREATE SEQUENCE numbers"}})
 	c := dialRaw(t, w.address, nil)

@@ -3,10 +3,13 @@ package session
 import (
 	"strings"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestFewRowsAreSentToMany: if one side of a join has many rows and the other few, the few are sent to the many, and the answer is the same in all forms.
 func TestFewRowsAreSentToMany(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.sameButOrder(t, texts(

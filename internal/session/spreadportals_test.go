@@ -3,10 +3,13 @@ package session
 import (
 	"slices"
 	"testing"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestSavepointsBehindAStatementOnSeveralShards: by the extended protocol as by the simple one, when no shard is at work.
 func TestSavepointsBehindAStatementOnSeveralShards(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{shards: 3})
 	w.empty(t)

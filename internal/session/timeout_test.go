@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 func TestTimesOfSettings(t *testing.T) {
@@ -112,6 +114,7 @@ func TestStatementTimeout(t *testing.T) {
 
 // TestStatementTimeoutOfAllSteps: the time is that of the whole statement, however many steps that has.
 func TestStatementTimeoutOfAllSteps(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w, conn := timedWorld(t)
 	sql := "UPDATE orders SET note = i.sku FROM items i WHERE i.of = orders.id"
@@ -139,6 +142,7 @@ func TestStatementTimeoutOfAllSteps(t *testing.T) {
 
 // TestLockTimeout: so does lock_timeout end a wait for a lock on any shard.
 func TestLockTimeout(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w, conn := timedWorld(t)
 	list := fmt.Sprintf("(%d, %d)", w.key(t, 1, 0), w.key(t, 2, 0))

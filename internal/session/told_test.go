@@ -11,6 +11,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestCurrval answers with what the shards have made for this client, whoever used their backends since.
@@ -56,6 +58,7 @@ func TestCurrval(t *testing.T) {
 
 // TestCurrvalOfManyRows is that of the last row, if one is last.
 func TestCurrvalOfManyRows(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(3))
 	client := w.client(t)
@@ -81,6 +84,7 @@ func TestCurrvalOfManyRows(t *testing.T) {
 
 // TestCurrvalIsNotOld: where a number may have been given that nobody told, the router does not answer with an older one.
 func TestCurrvalIsNotOld(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	client := w.client(t)
@@ -122,6 +126,7 @@ func TestCurrvalIsNotOld(t *testing.T) {
 
 // TestCurrvalInATransaction is what its own backend has taken, and nobody else's before it.
 func TestCurrvalInATransaction(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	config := numbersConfig(2)
 	config.pools.PerShard = 1 // so that all use the same
@@ -158,6 +163,7 @@ func TestCurrvalInATransaction(t *testing.T) {
 
 // TestNextval gives numbers, and no tickets.
 func TestNextval(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	client := w.client(t)
@@ -187,6 +193,7 @@ func TestNextval(t *testing.T) {
 
 // TestToldNumbersAreNotShown: the messages with which shards tell of numbers are the router's.
 func TestToldNumbersAreNotShown(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	here, there := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
@@ -225,6 +232,7 @@ func TestToldNumbersAreNotShown(t *testing.T) {
 
 // TestCurrvalInOneText: what the statements before have been given counts, in a text and in a pipeline.
 func TestCurrvalInOneText(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	here, there := text(w.key(t, 1, 0)), text(w.key(t, 2, 0))
@@ -251,6 +259,7 @@ func TestCurrvalInOneText(t *testing.T) {
 
 // TestCurrvalUnderSessionPooling knows of all numbers, since the client has its backend for itself.
 func TestCurrvalUnderSessionPooling(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, numbersConfig(2))
 	client := w.client(t)
@@ -285,6 +294,7 @@ func TestCurrvalOfReferenceTables(t *testing.T) {
 
 // TestSetval reaches every shard that gives a part of a sequence's numbers.
 func TestSetval(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	config := numbersConfig(3)
 	config.setUp = append(config.setUp, "CREATE TABLE tags (user_id bigint, n serial, PRIMARY KEY (user_id, n))")
@@ -322,6 +332,7 @@ func TestSetval(t *testing.T) {
 
 // TestCurrvalInSessionMode: the home shard's backend does not know what another shard's was given, and nobody says that there was nothing.
 func TestCurrvalInSessionMode(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	config := numbersConfig(2)
 	config.setUp = append(config.setUp, "CREATE TABLE counted (user_id bigint, id integer GENERATED ALWAYS AS IDENTITY)", "CREATE SEQUENCE free")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/cleavedb/cleave/internal/pgerr"
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // shardedBy is a config with one more table, in a keyspace of its own.
@@ -21,6 +23,7 @@ func shardedBy(shards int, keyType, name, definition, key string) worldConfig {
 
 // TestBoundsThatNoKeyHas: a bound that is no value of the key's type lies below or above all of them, and bounds nothing.
 func TestBoundsThatNoKeyHas(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	for _, c := range []struct{ keyType, beyond string }{{"integer", "3000000000"}, {"smallint", "40000"}} {
 		t.Run(c.keyType, func(t *testing.T) {
@@ -38,6 +41,7 @@ func TestBoundsThatNoKeyHas(t *testing.T) {
 
 // TestNullsThatAreWords: with array_nulls off, NULL in an array's text is a word.
 func TestNullsThatAreWords(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	t.Run("keys", func(t *testing.T) {
 		w := newWorld(t, shardedBy(3, "text", "words", "w text PRIMARY KEY", "w"))

@@ -10,6 +10,8 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 
 	"github.com/cleavedb/cleave/internal/topology"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // viewsSQL are views of all forms, made through the router on every shard.
@@ -109,6 +111,7 @@ func TestViewsAreAnsweredAsByOneServer(t *testing.T) {
 
 // TestViewsChangeOnEveryShard: what is planned goes by what they show now, whoever asks.
 func TestViewsChangeOnEveryShard(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := viewWorld(t)
 	other := dialRaw(t, w.address, nil)
@@ -139,6 +142,7 @@ func TestViewsChangeOnEveryShard(t *testing.T) {
 
 // TestViewsKeepTheirRights: who may read a view reads it by its owner's rights, as far as it can be asked by its name.
 func TestViewsKeepTheirRights(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := viewWorld(t)
 	w.sameAsPlain(t, texts("GRANT SELECT ON late, notes, by_key, renamed TO reader", "GRANT SELECT ON lines TO reader", "SET ROLE reader", "SELECT * FROM late WHERE id = 7", "SELECT count(*) FROM late", "SELECT note, count(*) FROM late GROUP BY note ORDER BY 1",
@@ -156,6 +160,7 @@ func TestViewsKeepTheirRights(t *testing.T) {
 
 // TestRightsToColumnsOfViews: who may read some columns of a view that is taken apart reads no others through it, with parameters too.
 func TestRightsToColumnsOfViews(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := viewWorld(t)
 	w.sameAsPlain(t, texts("GRANT SELECT ON orders, lines TO reader", "GRANT SELECT (note) ON notes TO reader", "GRANT SELECT (id) ON last_three TO reader", "SET ROLE reader",
@@ -176,6 +181,7 @@ func TestRightsToColumnsOfViews(t *testing.T) {
 
 // TestTemporaryViewsOverShardedTables are refused: they would show the home shard's rows.
 func TestTemporaryViewsOverShardedTables(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := viewWorld(t)
 	c := dialRaw(t, w.address, nil)
@@ -190,6 +196,7 @@ func TestTemporaryViewsOverShardedTables(t *testing.T) {
 
 // TestWritingThroughViews: to the table that they show, where its key says, with their checks and rights.
 func TestWritingThroughViews(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := viewWorld(t)
 	ext := func(sql string, values ...string) step { return sent(pipeline(unnamed(sql, values...), sync1)...) }
@@ -210,6 +217,7 @@ func TestWritingThroughViews(t *testing.T) {
 
 // TestSamplesInViews: a sample that a view takes is taken, also where the view's rows are brought together.
 func TestSamplesInViews(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := viewWorld(t)
 	w.sameAsPlain(t, texts("CREATE VIEW nothing AS SELECT * FROM orders TABLESAMPLE BERNOULLI (0)", "CREATE VIEW everything AS SELECT * FROM orders TABLESAMPLE BERNOULLI (100)",

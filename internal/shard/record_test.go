@@ -237,7 +237,7 @@ func TestRowsThatSomebodyChangedAreMended(t *testing.T) {
 func TestAChangeOfOnePinWritesLittle(t *testing.T) {
 	c := newCluster(t, 1)
 	spec := wholeOn("s1")
-	const many = 100_000
+	const many = 20_000
 	for i := range many {
 		spec.Pins = append(spec.Pins, topology.PinSpec{Key: topology.Point{strconv.Itoa(i)}, Shard: "s1"})
 	}

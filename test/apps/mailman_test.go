@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // How the application's tables are declared, when it has rows in all of them. What a user does and has is sharded by user; what is read along
@@ -25,6 +27,7 @@ const (
 // TestMailman moves the web application of the Mailman suite in: its archive of mailing lists (HyperKitty), its administration (Postorius)
 // and what they stand on, 37 tables in all.
 func TestMailman(t *testing.T) {
+	thorough.Only(t)
 	needsPython(t, "hyperkitty", "postorius", "django_mailman3", "psycopg2")
 	dev := cluster.Start(t, "--data", cluster.Folder(t), "--shards", "3")
 	a := &mailman{django: django{folder: "mailman"}, plain: plainTarget(t), router: routerTarget(dev)}

@@ -146,6 +146,7 @@ func (c *copied) write(ctx context.Context, t *testing.T, conn *pgx.Conn, writer
 
 // TestARepairIsInterrupted when its router is killed: the copy is as it was, others go on with the table, and the leader repairs it.
 func TestARepairIsInterrupted(t *testing.T) {
+	thorough.Only(t)
 	c := startCopied(t, 2)
 	victim, survivor := c.Routers.Routers[0], c.Routers.Routers[1].Dial(t)
 	mustExec(t, c.direct[1], "DELETE FROM rates WHERE id = 1; UPDATE rates SET rate = 0 WHERE id = 2; INSERT INTO rates VALUES (-1)")
@@ -182,6 +183,7 @@ func TestARepairIsInterrupted(t *testing.T) {
 
 // TestCopiesBySQL: who may ask, where, and what is answered.
 func TestCopiesBySQL(t *testing.T) {
+	thorough.Only(t)
 	c := startCopied(t, 1)
 	mustExec(t, c.client, "CREATE ROLE visitor LOGIN")
 	mustExec(t, c.client, "GRANT SELECT ON rates TO visitor")

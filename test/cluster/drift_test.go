@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestDriftIsFound: what somebody changed on one shard, past the routers, shows in 'cleave schema diff', whichever router is asked.
 func TestDriftIsFound(t *testing.T) {
+	thorough.Only(t)
 	c := cluster.StartRouters(t, 3, 2)
 	client, direct := c.Routers[0].Dial(t), c.Direct(t, 1)
 	mustExec(t, client, "CREATE TABLE orders (id bigint PRIMARY KEY, note text)")

@@ -187,6 +187,7 @@ func noOtherChange(t *testing.T, routers ...*pgx.Conn) {
 
 // TestWhoMayRollOut: who owns the table, and nobody else; and not inside a transaction.
 func TestWhoMayRollOut(t *testing.T) {
+	thorough.Only(t)
 	c, a, _, _ := startRollouts(t)
 	somebody := c.Routers[0].DialAs(t, "somebody")
 	begin := "SELECT cleave.rollout_begin('change', 'CREATE STATISTICS shop.two ON amount, note FROM shop.orders')"
@@ -251,6 +252,7 @@ func command(t *testing.T, c *cluster.Routers, code int, says string, arguments 
 }
 
 func TestRolloutsFromTheCommandLine(t *testing.T) {
+	thorough.Only(t)
 	c, a, _, _ := startRollouts(t)
 	command(t, c, 0, "no roll-out", "status")
 	command(t, c, 1, "SELECT *", "begin", "change", "ALTER TABLE shop.orders ADD COLUMN x int")
@@ -291,6 +293,7 @@ func TestAShardThatTakesLongIsHeardOf(t *testing.T) {
 
 // TestARouterDiesInTheMiddleOfARollout: another one goes on, from what the shard itself says.
 func TestARouterDiesInTheMiddleOfARollout(t *testing.T) {
+	thorough.Only(t)
 	c, a, b, _ := startRollouts(t)
 	mustExec(t, a, "SELECT cleave.rollout_begin('change', 'CREATE INDEX CONCURRENTLY orders_note ON orders (note)')")
 	inTheWay := c.Direct(t, 0)

@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestTheBusiestRangeIsSeen by every router, whichever of them the statements went through.
 func TestTheBusiestRangeIsSeen(t *testing.T) {
+	thorough.Only(t)
 	c := cluster.StartRouters(t, 2, 2)
 	client, other := c.Routers[0].Dial(t), c.Routers[1].Dial(t)
 	mustExec(t, client, "CREATE TABLE orders (id bigint PRIMARY KEY, note text)")

@@ -211,6 +211,7 @@ const sampledKinds = 5
 
 // TestTwoPlainServersAgree proves the scripts: nothing in them may be different by itself.
 func TestTwoPlainServersAgree(t *testing.T) {
+	thorough.Only(t)
 	skipShort(t)
 	t.Parallel()
 	runAll(t, func(t *testing.T) pair {

@@ -54,6 +54,7 @@ func TestTheRouterAgreesOnStatementsMadeUp(t *testing.T) {
 // TestStatementsMadeUpHaveOneAnswer proves the generator: a server that has the rows in another order and plans otherwise must give
 // the same answers, and most statements must make sense.
 func TestStatementsMadeUpHaveOneAnswer(t *testing.T) {
+	thorough.Only(t)
 	skipShort(t)
 	servers := plainServers(t, 2)
 	r := newGenerated(pair{plain: servers[0], router: servers[1]}, "g0")

@@ -4,10 +4,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestAStoppedRouterStopsNobody: whatever it was doing, writing or reading, others commit when recovery has ended what it left.
 func TestAStoppedRouterStopsNobody(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	r := startRunWith(t, quicker)
 	if err := r.workload.Begin(t.Context()); err != nil {

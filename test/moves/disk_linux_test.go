@@ -94,6 +94,7 @@ func feels(t *testing.T, one *faults.Shard, what string) {
 
 // TestADiskIsFull, of the target or of the source, and the server may end for it: the move waits or says that it cannot go on, nobody loses a row, and it goes on when there is space again: line M34.
 func TestADiskIsFull(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	disk := newSmallDisk(t, "200m")
 	s := newStage(t, faults.Config{Routers: 2, Folders: []string{"", filepath.Join(disk.folder, "server")}}, 4)

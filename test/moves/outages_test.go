@@ -54,6 +54,7 @@ func (s *stage) agrees(t *testing.T) {
 
 // TestEtcdIsAway before a switch, in its pause, and when the owner is about to change: statements wait up to their limit, the move goes on when it is back, and whoever has not heard an answer finds out: line M32.
 func TestEtcdIsAway(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 4)
 	s.load.Faulty = true
@@ -113,6 +114,7 @@ func TestEtcdIsAway(t *testing.T) {
 
 // TestEverythingDies at once, routers, etcd and all servers, while a move is at some step, and comes back: line M36.
 func TestEverythingDies(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, EtcdApart: true}, 4)
 	s.load.Faulty = true

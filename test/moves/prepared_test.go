@@ -84,6 +84,7 @@ func TestARouterDiesWithTransactionsPrepared(t *testing.T) {
 		return 1 + slices.IndexFunc(s.Shards, func(one *faults.Shard) bool { return one.Name == name })
 	}
 	t.Run("past the routers", func(t *testing.T) {
+		thorough.Only(t)
 		move := s.start(t, api.StartMove{From: shards[0], To: shards[1], Manual: true})
 		s.await(t, move, "ready")
 		source := s.onShard(t, number(shards[0]))

@@ -173,7 +173,10 @@ func TestAStoppedRouterSeesNothingOld(t *testing.T) {
 	t.Run("rows", func(t *testing.T) {
 		s.sleepsThrough(t, "fixed", s.keyOn(t, conn, "s2"), api.StartMove{From: "s2", To: "s3"})
 	})
-	t.Run("a table", func(t *testing.T) { s.sleepsThrough(t, "alone", 1, api.StartMove{To: "s3", Tables: []string{"alone"}}) })
+	t.Run("a table", func(t *testing.T) {
+		thorough.Only(t)
+		s.sleepsThrough(t, "alone", 1, api.StartMove{To: "s3", Tables: []string{"alone"}})
+	})
 }
 
 // sleepsThrough stops a router that has statements under way on a row, moves the row, and lets the router go on.
@@ -296,6 +299,7 @@ func (s *stage) awaitClosing(t *testing.T) {
 
 // TestASleepingLeaderWakesUp long after others have carried its move out, and another one back: it had a connection to the shard that owns the rows again by then, and was about to write or delete there: line M33.
 func TestASleepingLeaderWakesUp(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 4)
 	s.load.Faulty = true

@@ -129,6 +129,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.clean(t)
 	})
 	t.Run("a way back that the source refuses is given up", func(t *testing.T) {
+		thorough.Only(t)
 		key := s.keyOn(t, conn, "s1")
 		execute(t, conn, "DELETE FROM fixed WHERE id = $1", key)
 		id := s.start(t, api.StartMove{From: "s1", To: "s2", KeepSeconds: 600})
@@ -148,6 +149,7 @@ func TestNoMoveIsStranded(t *testing.T) {
 		s.clean(t)
 	})
 	t.Run("rights and views stay as they are", func(t *testing.T) {
+		thorough.Only(t)
 		execute(t, conn, "CREATE VIEW seen AS SELECT id, n FROM fixed")
 		id := s.start(t, api.StartMove{From: "s2", To: "s1", Manual: true})
 		s.await(t, id, "ready")

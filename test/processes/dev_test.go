@@ -153,6 +153,7 @@ func keeps(t *testing.T, c *cluster.Dev, data string, before api.Status) {
 }
 
 func TestReplicasStream(t *testing.T) {
+	thorough.Only(t)
 	data := filepath.Join(cluster.Folder(t), "cluster")
 	c := cluster.Start(t, "--data", data, "--shards", "1", "--replicas", "1")
 	shards := c.Status(t).Shards

@@ -18,6 +18,8 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg"
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/store"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // makeCluster makes a map and shards of the servers, and waits until clients can be served.
@@ -117,6 +119,7 @@ func TestRoutersServeOneCluster(t *testing.T) {
 
 // TestConnectionsAreShared: each router has its part of what a shard allows, and the status does the arithmetic.
 func TestConnectionsAreShared(t *testing.T) {
+	thorough.Only(t)
 	servers := pgtest.StartWith(t, localpg.Config{Settings: map[string]string{"max_connections": "30"}})
 	etcd := startEtcd(t)
 	first := serve(t, "first", urls(etcd.Endpoints()), routerLines...)
@@ -152,6 +155,7 @@ func hasFinding(status api.Status, code, text string) bool {
 
 // TestAShardIsRestartedUnderLoad: clients hear that their connection is gone, and nothing else, and nothing stays behind.
 func TestAShardIsRestartedUnderLoad(t *testing.T) {
+	thorough.Only(t)
 	servers := pgtest.StartN(t, 2)
 	etcd := startEtcd(t)
 	p := serve(t, "router", urls(etcd.Endpoints()), routerLines...)

@@ -26,6 +26,8 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/store"
 	"github.com/cleavedb/cleave/test/cluster"
+
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // process is a running 'cleave serve'.
@@ -182,6 +184,7 @@ func ready(p *process) bool {
 }
 
 func TestSeveralProcessesServeOneCluster(t *testing.T) {
+	thorough.Only(t)
 	servers := pgtest.StartN(t, 2)
 	etcd := startEtcd(t)
 	first := serve(t, "first", urls(etcd.Endpoints()), routerLines...)
