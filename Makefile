@@ -23,7 +23,7 @@ CONCURRENT    := Cancel|Deadlock|Drain|Fanout|FullPools|Leak|Leave|Left|Sleep|Su
 BENCHTIME     ?= 0.1s
 BENCHCOUNT    ?= 3
 
-.PHONY: build dev test test-races thorough soak soak-moves soak-sql versions check bench fmt vet lint golden help clean
+.PHONY: build dev test test-races test-large thorough soak soak-moves soak-sql versions check bench fmt vet lint golden help clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,10 +43,9 @@ test: ## install what is missing and run every test, some with few of their case
 	scripts/meanwhile.sh scripts/install-clients.sh $(MAKE) --no-print-directory test-races
 	go build -ldflags=-w -o $(BINARIES)/cleave ./cmd/cleave
 	go build -ldflags=-w -tags failpoints -o $(BINARIES)/cleave-failpoints ./cmd/cleave
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -timeout 20m -skip '$(CONCURRENT)' $(LARGE)
+	scripts/meanwhile.sh 'cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...' $(MAKE) --no-print-directory test-large
 	$(SUITES) $(GO_TEST) $(PACKAGES) -timeout 20m ./test/moves ./test/cluster ./test/differential ./cmd/cleave ./test/processes ./test/... $(PURE)
 	$(GO_TEST) -race -tags failpoints ./internal/failpoint
-	cd test/clients && CLEAVE_REQUIRE_CLIENTS=1 $(GO_TEST) -count=1 -timeout 15m ./...
 	GOARCH=386 go test -short ./placement/... ./shardmap/... ./idgen/...
 	cd bench && go test -vet=off -run . ./...
 
@@ -55,6 +54,9 @@ SUITES := CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1
 test-races:
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave $(LARGE) $(PURE))")
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -race -timeout 20m -run '$(CONCURRENT)' $(LARGE)
+
+test-large:
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -timeout 20m -skip '$(CONCURRENT)' $(LARGE)
 
 thorough: ## run every test with all of its cases, and all but the suites with the race detector: a few hours
 	scripts/install.sh

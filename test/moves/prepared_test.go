@@ -97,13 +97,14 @@ func TestARouterDiesWithTransactionsPrepared(t *testing.T) {
 		s.heldForNone(t, s.await(t, move, "switching"))
 		execute(t, source, "ROLLBACK PREPARED 'somebody''s'")
 		s.await(t, move, "done")
+		shards[0], shards[1] = shards[1], shards[0]
 	})
 	t.Run("past the routers, when statements are held", func(t *testing.T) {
 		const point = "move.switch.hold"
 		conn := s.client(t)
-		key := s.keyOn(t, conn, shards[1])
-		move := s.heldAt(t, point, api.StartMove{From: shards[1], To: shards[0], PauseLimitMS: 20_000})
-		source := s.onShard(t, number(shards[1]))
+		key := s.keyOn(t, conn, shards[0])
+		move := s.heldAt(t, point, api.StartMove{From: shards[0], To: shards[1], PauseLimitMS: 20_000})
+		source := s.onShard(t, number(shards[0]))
 		execute(t, source, "BEGIN")
 		execute(t, source, "UPDATE fixed SET filler = 'late' WHERE id = $1", key)
 		execute(t, source, "PREPARE TRANSACTION 'somebody''s'")

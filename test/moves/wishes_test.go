@@ -31,7 +31,7 @@ func execute(t *testing.T, conn *pgx.Conn, sql string, arguments ...any) {
 // keyOn is a key of table fixed that a shard owns.
 func (s *stage) keyOn(t *testing.T, conn *pgx.Conn, shard string) int64 {
 	t.Helper()
-	for id := int64(1); ; id++ {
+	for id := int64(1); id < 10_000; id++ {
 		var owner string
 		if err := conn.QueryRow(t.Context(), "SELECT cleave.shard_of('fixed', "+itoa(id)+")").Scan(&owner); err != nil {
 			t.Fatal(err)
@@ -40,6 +40,8 @@ func (s *stage) keyOn(t *testing.T, conn *pgx.Conn, shard string) int64 {
 			return id
 		}
 	}
+	t.Fatalf("shard %s owns no key of table fixed", shard)
+	return 0
 }
 
 // waits until a move says something.
