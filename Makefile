@@ -53,10 +53,10 @@ SUITES := CLEAVE_BINARIES=$(BINARIES) CLEAVE_REQUIRE_POSTGRES=1
 
 test-races:
 	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -race -timeout 20m $$(go list ./... | grep -v /test/ | grep -vxF "$$(go list ./cmd/cleave $(LARGE) $(PURE))")
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -race -timeout 20m -run '$(CONCURRENT)' $(LARGE)
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -parallel 3 -race -timeout 20m -run '$(CONCURRENT)' $(LARGE)
 
 test-large:
-	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) -parallel 3 -timeout 20m -skip '$(CONCURRENT)' $(LARGE)
+	CLEAVE_REQUIRE_POSTGRES=1 $(GO_TEST) $(PACKAGES) -parallel 3 -timeout 20m -skip '$(CONCURRENT)' $(LARGE)
 
 thorough: ## run every test with all of its cases, and all but the suites with the race detector: a few hours
 	scripts/install.sh
