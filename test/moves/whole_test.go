@@ -176,9 +176,7 @@ func (l *ledger) connected(ctx context.Context, who int, work func(*pgx.Conn) er
 		err := work(conn)
 		if err == nil || ctx.Err() != nil {
 			l.done.Add(1)
-			if !thorough.Asked() { // or others have nothing left of few processors
-				time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
-			}
+			time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond) // or moves beside other tests have nothing left of few processors to catch up with
 			continue
 		}
 		var refused *pgconn.PgError
