@@ -622,6 +622,28 @@ func TestLargeRangesLeaveInPieces(t *testing.T) {
 	}
 }
 
+// TestRangesOfShortKeysLeaveInPieces: what a keyspace by range begins and ends with may be of any length, and has no width.
+func TestRangesOfShortKeysLeaveInPieces(t *testing.T) {
+	w := &world{shards: shardsOf(4)}
+	spec, sizes := topology.NewKeyspaceSpec("tenants", topology.ByRange, 0, "text"), KeyspaceSizes{Keyspace: "tenants"}
+	for i, from := range []topology.Point{nil, {"h"}, {"q"}} {
+		spec.Ranges = append(spec.Ranges, topology.RangeSpec{From: from, Shard: fmt.Sprintf("s%d", i+1)})
+		sizes.Ranges = append(sizes.Ranges, RangeSize{From: from, Size: Size{Bytes: 1 << 30, Rows: 1 << 20}})
+	}
+	sizes.Ranges[1].SplitAt = []topology.Point{{"i"}, {"k"}, {"m"}, {"n"}, {"p"}}
+	w.keyspaces, w.sizes = append(w.keyspaces, spec), append(w.sizes, sizes)
+	spread := must[*Plan](t)(Balance(w.build(t), w.sizes, Options{Split: true}))
+	if s := change(t, spread, "s4"); s.After.Bytes == 0 || len(spread.Splits) == 0 {
+		t.Errorf("the empty shard gets %d bytes, and %d ranges are split", s.After.Bytes, len(spread.Splits))
+	}
+	w.shards = w.shards[:3]
+	drained := must[*Plan](t)(Drain(w.build(t), "s2", w.sizes, Options{Split: true}))
+	first, last := change(t, drained, "s1").After.Bytes, change(t, drained, "s3").After.Bytes
+	if len(drained.Splits) != 1 || len(drained.Moves) != 2 || first != 3<<29 || last != 3<<29 {
+		t.Errorf("%d splits, %d moves; the others have %d and %d bytes", len(drained.Splits), len(drained.Moves), first, last)
+	}
+}
+
 func TestWrongOptionsAreRefused(t *testing.T) {
 	w := (&world{shards: shardsOf(2)}).hashed("users", even(8, 10, "s1", "s2")...)
 	m := w.build(t)

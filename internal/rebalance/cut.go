@@ -60,10 +60,7 @@ func (p *planner) cut(i int, least, most int64) (upper int, ok bool) {
 	if u.pin || u.fixed || least <= 0 || most < least || least >= p.amount(u) {
 		return 0, false
 	}
-	at, below, ok := p.cutHashes(u, least)
-	if p.keyspaces[u.keyspace].Strategy() == topology.ByRange {
-		at, below, ok = p.cutKeys(u, least, most)
-	}
+	at, below, ok := p.pointOfCut(u, least, most)
 	if !ok {
 		return 0, false
 	}
@@ -74,6 +71,14 @@ func (p *planner) cut(i int, least, most int64) (upper int, ok bool) {
 	p.units = append(p.units, piece)
 	p.shards[piece.owner].units++
 	return len(p.units) - 1, true
+}
+
+// pointOfCut finds where to cut, and how much of the range lies below.
+func (p *planner) pointOfCut(u *unit, least, most int64) (at string, below float64, ok bool) {
+	if p.keyspaces[u.keyspace].Strategy() == topology.ByRange {
+		return p.cutKeys(u, least, most)
+	}
+	return p.cutHashes(u, least)
 }
 
 // cutHashes finds where the upper part of a range of hashes has this amount, and how much of the range lies below.
