@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,11 +20,49 @@ type comparing struct {
 	move string
 	// marks is what the marks that it leaves begin with. They go with the move, or before.
 	marks       string
-	owner, copy *pgx.Conn
+	owner, copy side
 	// pause waits, less long if there is a reason to.
 	pause func(context.Context, time.Duration)
 	// rest gives way when a part of a table was read.
 	rest shard.AfterPart
+}
+
+// side is one of the two: a connection that reads rows there, and one that holds what it reads still.
+type side struct{ reads, holds *pgx.Conn }
+
+// openSide makes both connections.
+func openSide(connect func(settings string) (*pgx.Conn, error)) (s side, err error) {
+	if s.reads, err = connect(shard.CompareSettings); err != nil {
+		return side{}, err
+	}
+	if s.holds, err = connect(shard.CompareSettings); err != nil {
+		closeQuietly(s.reads)
+		return side{}, err
+	}
+	return s, nil
+}
+
+func (s side) close() {
+	closeQuietly(s.reads)
+	closeQuietly(s.holds)
+}
+
+// atOnce reads the owner as it is now, and the copy as it is when all of that has come to it. What comes right behind that is all that differs for no reason, however late changes are and however long it takes to read both.
+func (c *comparing) atOnce(ctx context.Context, read func(owner, copied *shard.Still) error) error {
+	owner, err := shard.TakeStill(ctx, c.owner.reads, c.owner.holds)
+	if err != nil {
+		return err
+	}
+	defer owner.Close(ctx)
+	if err := c.pass(ctx); err != nil {
+		return err
+	}
+	copied, err := shard.TakeStill(ctx, c.copy.reads, c.copy.holds)
+	if err != nil {
+		return err
+	}
+	defer copied.Close(ctx)
+	return read(owner, copied)
 }
 
 // hurry is for comparisons that somebody waits for.
@@ -35,79 +74,123 @@ const comparer = "cleave/verify"
 const (
 	// compareRounds is how often rows that differ are looked at again before they count.
 	compareRounds = 20
-	// rowsAtOnce is how many rows are looked at again at a time: what is known of them is in memory, twice.
-	rowsAtOnce = 100_000
 	// enoughDiffering is how many rows of a table have to differ so that no others are looked for.
 	enoughDiffering = 10_000
 )
 
-// table compares the rows of one table that fit a condition: sums of hashes bucket by bucket, and where these differ row by row, again and again until the changes that are under way explain nothing
+// rowsAtOnce is how many rows are looked at again at a time: what is known of them is in memory, twice.
+var rowsAtOnce = int64(100_000)
+
+// table compares the rows of one table that fit a condition: sums of hashes bucket by bucket at one moment, and of those that differ row by row, again and again until the changes that are under way explain nothing
 // of it. It returns how many rows there are, and the keys of those that differ.
-func (c *comparing) table(ctx context.Context, t *topology.Table, where string) (rows int64, differing []string, err error) {
-	definition, err := shard.Describe(ctx, c.owner, t.Name())
+func (c *comparing) table(ctx context.Context, table topology.TableName, where string) (rows int64, differing []string, err error) {
+	definition, err := shard.Describe(ctx, c.owner.reads, table)
 	if err != nil {
 		return 0, nil, err
 	}
-	comparison, err := definition.Compared(ctx, c.owner)
+	comparison, err := definition.Compared(ctx, c.owner.reads)
 	if err != nil {
 		return 0, nil, err
 	}
-	mine, err := comparison.DigestWhere(ctx, c.owner, where, c.rest)
+	mine, theirs, err := c.digests(ctx, comparison, where)
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.pass(ctx); err != nil {
-		return 0, nil, err
-	}
-	theirs, err := comparison.DigestWhere(ctx, c.copy, where, c.rest)
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, buckets := range mine.Groups(theirs, mine.Differing(theirs), rowsAtOnce) {
-		more, err := c.lookAgain(ctx, comparison, where, buckets)
-		if differing = append(differing, more...); err != nil || len(differing) >= enoughDiffering {
-			return mine.Rows, differing, err
+	rows = mine.Rows
+	buckets := mine.Differing(theirs)
+	for range mostNarrowings {
+		if mine.RowsIn(theirs, buckets) <= rowsAtOnce {
+			break
+		}
+		isNarrow := comparison.IsNarrow(buckets)
+		if isNarrow {
+			comparison, where = comparison.Narrowed(where, buckets)
+		}
+		if mine, theirs, err = c.digests(ctx, comparison, where); err != nil {
+			return 0, nil, err
+		}
+		if again := mine.Differing(theirs); isNarrow {
+			buckets = again
+		} else { // what was equal once was late
+			buckets = slices.DeleteFunc(buckets, func(number int32) bool { return !has(again, number) })
 		}
 	}
-	return mine.Rows, differing, nil
+	for _, some := range mine.Groups(theirs, buckets, rowsAtOnce) {
+		found, err := c.rows(ctx, comparison, where, some)
+		if err != nil {
+			return 0, nil, err
+		}
+		more, err := c.lookAgain(ctx, comparison, where, some, stillDiffering(nil, found.mine, found.theirs, true))
+		if differing = append(differing, more...); err != nil || len(differing) >= enoughDiffering {
+			return rows, differing, err
+		}
+	}
+	return rows, differing, nil
+}
+
+// mostNarrowings is how often what differs is looked for in finer buckets, in which there are thousands of times fewer rows, or, where most of the buckets differ, in the same again.
+const mostNarrowings = 4
+
+// has says whether a number is among others, which are in their order.
+func has(numbers []int32, number int32) bool {
+	_, found := slices.BinarySearch(numbers, number)
+	return found
+}
+
+// digests are the sums of both sides.
+func (c *comparing) digests(ctx context.Context, comparison *shard.Comparison, where string) (mine, theirs *shard.Digest, err error) {
+	err = c.atOnce(ctx, func(owner, copied *shard.Still) (err error) {
+		if mine, err = comparison.DigestIn(ctx, owner, where, c.rest); err == nil {
+			theirs, err = comparison.DigestIn(ctx, copied, where, c.rest)
+		}
+		return err
+	})
+	return mine, theirs, err
 }
 
 // pass waits until all that was committed by the owner has come to the copy.
 func (c *comparing) pass(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return shard.AwaitMark(waiting, c.owner, c.copy, c.move, c.marks+time.Now().UTC().Format(time.RFC3339Nano))
+	return shard.AwaitMark(waiting, c.owner.reads, c.copy.reads, c.move, c.marks+time.Now().UTC().Format(time.RFC3339Nano))
+}
+
+// sides are rows of both sides: what identifies each, and a hash of it.
+type sides struct{ mine, theirs map[string]string }
+
+// rows are those of some buckets.
+func (c *comparing) rows(ctx context.Context, comparison *shard.Comparison, where string, buckets []int32) (s sides, err error) {
+	err = c.atOnce(ctx, func(owner, copied *shard.Still) (err error) {
+		if s.mine, err = comparison.RowsOf(ctx, owner, where, buckets, c.rest); err == nil {
+			s.theirs, err = comparison.RowsOf(ctx, copied, where, buckets, c.rest)
+		}
+		return err
+	})
+	return s, err
 }
 
 // doubt is a row that has differed in every round so far.
 type doubt struct {
 	theirs string
-	// arrives: the copy's row has changed meanwhile, so changes reach it, and it lags behind one that is written all the time.
+	// arrives: the copy's row was another one in every round, so changes reach it, and it is written all the time: it can only differ then because it was written between the two looks.
 	arrives bool
 }
 
-// lookAgain compares the rows of some buckets until no difference is left. What differs in every round counts, unless changes of it are seen to arrive: of a row that the copy does not have they never do.
-func (c *comparing) lookAgain(ctx context.Context, comparison *shard.Comparison, where string, buckets []int32) (left []string, err error) {
-	var doubts map[string]doubt
-	for round := range compareRounds {
-		mine, err := comparison.RowsOf(ctx, c.owner, where, buckets, c.rest)
-		if err != nil {
-			return nil, err
-		}
-		if err := c.pass(ctx); err != nil {
-			return nil, err
-		}
-		theirs, err := comparison.RowsOf(ctx, c.copy, where, buckets, c.rest)
-		if err != nil {
-			return nil, err
-		}
-		if doubts = stillDiffering(doubts, mine, theirs, round == 0); len(doubts) == 0 {
+// lookAgain looks at rows that differ until no difference is left. What differs in every round counts, unless changes of it were seen to arrive in each: of a row that the copy does not have they never do.
+func (c *comparing) lookAgain(ctx context.Context, comparison *shard.Comparison, where string, buckets []int32, doubts map[string]doubt) (left []string, err error) {
+	for range compareRounds {
+		if len(doubts) == 0 {
 			return nil, nil
 		}
 		c.pause(ctx, 100*time.Millisecond)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
+		found, err := c.rowsNow(ctx, comparison, where, buckets, doubts)
+		if err != nil {
+			return nil, err
+		}
+		doubts = stillDiffering(doubts, found.mine, found.theirs, false)
 	}
 	for key, d := range doubts {
 		if !d.arrives {
@@ -118,6 +201,35 @@ func (c *comparing) lookAgain(ctx context.Context, comparison *shard.Comparison,
 	return left, nil
 }
 
+// rowsNow are rows in doubt as they are now: those alone, if they can be looked up, and else all of their buckets.
+func (c *comparing) rowsNow(ctx context.Context, comparison *shard.Comparison, where string, buckets []int32, doubts map[string]doubt) (s sides, err error) {
+	if !comparison.FindsRows() {
+		return c.rows(ctx, comparison, where, buckets)
+	}
+	s, err = c.lookUp(ctx, comparison, where, slices.Collect(maps.Keys(doubts)))
+	if errors.Is(err, shard.ErrNotFindable) {
+		return c.rows(ctx, comparison, where, buckets)
+	}
+	return s, err
+}
+
+// lookUp looks rows up on both sides.
+func (c *comparing) lookUp(ctx context.Context, comparison *shard.Comparison, where string, keys []string) (s sides, err error) {
+	began := time.Now()
+	if s.mine, err = comparison.RowsWith(ctx, c.owner.reads, where, keys); err != nil {
+		return s, err
+	}
+	worked := time.Since(began)
+	if err := c.pass(ctx); err != nil {
+		return s, err
+	}
+	began = time.Now()
+	if s.theirs, err = comparison.RowsWith(ctx, c.copy.reads, where, keys); err != nil {
+		return s, err
+	}
+	return s, c.rest(ctx, worked+time.Since(began), 0)
+}
+
 // stillDiffering are the doubts of a round that there were in all rounds before; of the first one all.
 func stillDiffering(before map[string]doubt, mine, theirs map[string]string, first bool) map[string]doubt {
 	doubts := map[string]doubt{}
@@ -125,9 +237,9 @@ func stillDiffering(before map[string]doubt, mine, theirs map[string]string, fir
 		d, doubted := before[key]
 		switch {
 		case first:
-			doubts[key] = doubt{theirs: theirs[key]}
+			doubts[key] = doubt{theirs: theirs[key], arrives: true}
 		case doubted:
-			doubts[key] = doubt{theirs: theirs[key], arrives: d.arrives || d.theirs != "" && theirs[key] != "" && d.theirs != theirs[key]}
+			doubts[key] = doubt{theirs: theirs[key], arrives: d.arrives && d.theirs != theirs[key]}
 		}
 	}
 	for key, hash := range mine {
@@ -210,14 +322,17 @@ func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.
 	}
 	c := &comparing{move: m.ID, marks: "asked " + NewID() + " ", pause: doze, rest: hurry}
 	defer v.dropMarks(ctx, now, c.move, c.marks, owner, copied)
-	if c.owner, err = v.connect(ctx, now, owner, comparer, shard.CompareSettings); err != nil {
+	to := func(name string) (side, error) {
+		return openSide(func(settings string) (*pgx.Conn, error) { return v.connect(ctx, now, name, comparer, settings) })
+	}
+	if c.owner, err = to(owner); err != nil {
 		return nil, err
 	}
-	defer closeQuietly(c.owner)
-	if c.copy, err = v.connect(ctx, now, copied, comparer, shard.CompareSettings); err != nil {
+	defer c.owner.close()
+	if c.copy, err = to(copied); err != nil {
 		return nil, err
 	}
-	defer closeQuietly(c.copy)
+	defer c.copy.close()
 	var all []Compared
 	for _, t := range m.tables(now) {
 		if !wanted(t.Name()) {
@@ -228,7 +343,7 @@ func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.
 			return nil, err
 		}
 		one := Compared{Table: t.Name(), Owner: owner, Copy: copied}
-		if one.Rows, one.Differing, err = c.table(ctx, t, where); err != nil {
+		if one.Rows, one.Differing, err = c.table(ctx, t.Name(), where); err != nil {
 			return nil, fmt.Errorf("compare table %s on shards %q and %q: %w", t.Name(), owner, copied, err)
 		}
 		all = append(all, one)

@@ -44,8 +44,9 @@ type gauge struct {
 	crowd float64 // statements of others under way, on average
 	times []time.Duration
 	past  []position
-	slot  keeper // the move's own, if it is there
-	hurry bool   // that keeps more than half of what it may
+	slot  keeper  // the move's own, if it is there
+	aged  float64 // which part of the transactions have passed during which the move may keep a snapshot there
+	hurry bool    // more than half of what the move may keep there is kept: WAL, or what nobody can vacuum
 	last  pressure
 }
 
@@ -131,11 +132,12 @@ func (g *gauge) measure(ctx context.Context, limits Limits) (worst pressure, err
 	return worst, nil
 }
 
-// position is where the server's WAL is, and how many statements of others run there: those that wait for a lock or for their client are not in anybody's way.
+// position is where the server's WAL is, how old the oldest snapshot of the move is, and how many statements of others run there: those that wait for a lock or for their client are not in anybody's way.
 func (g *gauge) position(ctx context.Context) (here int64, active int, err error) {
 	err = g.conn.QueryRow(ctx, `
-		SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()
-			AND NOT starts_with(application_name, '`+ownName+`') AND coalesce(wait_event_type, '') NOT IN ('Client', 'Lock', 'Timeout'))`).Scan(&here, &active)
+		SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint,
+			(SELECT coalesce(max(age(backend_xmin)), 0) FROM pg_stat_activity WHERE starts_with(application_name, $1)) / greatest(current_setting('autovacuum_freeze_max_age')::float8, 1), (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()
+			AND NOT starts_with(application_name, '`+ownName+`') AND coalesce(wait_event_type, '') NOT IN ('Client', 'Lock', 'Timeout'))`, g.r.application()).Scan(&here, &g.aged, &active)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -226,11 +228,11 @@ func (k keeper) aged() float64 { return float64(k.age) / float64(max(k.mostAge, 
 
 // keeping says how much slots that keep WAL speak against writing more of it. What the move's own keeps does not become less by being slow: the longer a copy takes, the more is kept for it, so it hurries.
 func (g *gauge) keeping(slots []keeper, limits Limits) (worst pressure) {
-	g.slot, g.hurry = keeper{}, false
+	g.slot, g.hurry = keeper{}, g.aged > 0.5
 	for _, k := range slots {
 		used := k.used(limits.MaxWAL)
 		if k.own {
-			g.slot, g.hurry = k, max(used, k.aged()) > 0.5
+			g.slot, g.hurry = k, max(used, k.aged(), g.aged) > 0.5
 			continue
 		}
 		if !g.writes || k.lost || limits.Off {

@@ -153,7 +153,7 @@ func (r *run) catchUp(ctx context.Context) error {
 func (r *run) untilClose(ctx context.Context, t *throttle) error {
 	move := r.state()
 	var coming approach
-	slowest, tried := time.Now(), time.Now()
+	slowest, tries := time.Now(), trial{at: time.Now()}
 	least := int64(-1)
 	for {
 		l, err := r.measure(ctx, move.Source, move.forward())
@@ -166,12 +166,14 @@ func (r *run) untilClose(ctx context.Context, t *throttle) error {
 		if err != nil {
 			return err
 		}
-		isFar := l.bytes > farBehind && time.Since(tried) < tryEvery // so far that trying whether it is not costs something, and most likely shows nothing
-		if l.active && !isFar {
-			if l.bytes <= usualLag || r.isClose(ctx) {
+		if l.active && l.bytes <= usualLag {
+			return nil
+		}
+		if l.active && tries.isDue(l.bytes, t.isSlow(), time.Now()) {
+			if r.isClose(ctx, t) {
 				return nil
 			}
-			tried = time.Now()
+			tries.at = time.Now()
 		}
 		coming.look(t, l.bytes, time.Now())
 		if least < 0 || l.bytes < least {
@@ -185,7 +187,7 @@ func (r *run) untilClose(ctx context.Context, t *throttle) error {
 			waiting = "the subscription does not run: the log of shard " + move.Target + " says why"
 		}
 		r.say(ctx, waiting, func(m *Move) { m.LagBytes, m.LagAt = l.bytes, time.Now().UTC() })
-		if isFar {
+		if l.bytes > farBehind {
 			r.sleep(ctx, 300*time.Millisecond)
 		}
 		r.sleep(ctx, 200*time.Millisecond)
@@ -198,14 +200,31 @@ func (r *run) untilClose(ctx context.Context, t *throttle) error {
 // comesCloser is how long a target may take to come closer than it was before it is said that it cannot keep up.
 var comesCloser = failpoint.Duration("move.comes-closer", 30*time.Second)
 
+// trial is when it was tried last whether the target is close, for which it gets all of its time: how far one is behind that has to rest does not tell how far it would be without.
+type trial struct{ at time.Time }
+
 const (
-	// farBehind is how many bytes are more than what comes over in a moment, on most machines, and tryEvery how often it is tried even so.
+	// farBehind is how many bytes are more than what comes over in a moment, on most machines, and tryFar how often it is tried even so: it costs something, and most likely shows nothing.
 	farBehind = 16 * usualLag
-	tryEvery  = 3 * time.Second
+	tryFar    = 3 * time.Second
+	// trySlow is how often it is tried while the target has to rest now and then.
+	trySlow = time.Second
 )
 
-// isClose says whether what is committed on the source now is on the target in a moment.
-func (r *run) isClose(ctx context.Context) bool {
+// isDue says whether it is time to try again with a target that is so far behind.
+func (t trial) isDue(bytes int64, slow bool, now time.Time) bool {
+	switch passed := now.Sub(t.at); {
+	case bytes > farBehind:
+		return passed >= tryFar
+	case slow:
+		return passed >= trySlow
+	default:
+		return true
+	}
+}
+
+// isClose says whether what is committed on the source now is on the target in a moment, if that has all of its time.
+func (r *run) isClose(ctx context.Context, t *throttle) bool {
 	now, err := r.current(ctx)
 	if err != nil {
 		return false
@@ -221,7 +240,7 @@ func (r *run) isClose(ctx context.Context) bool {
 		return false
 	}
 	defer closeQuietly(target)
-	return comesSoon(ctx, source, target, move.ID, move.Options.PauseLimit/4) == nil
+	return t.freely(func() bool { return comesSoon(ctx, source, target, move.ID, move.Options.PauseLimit/4) == nil })
 }
 
 // comesSoon looks whether a mark comes from the one shard to the other within a time.

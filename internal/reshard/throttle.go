@@ -190,6 +190,8 @@ type throttle struct {
 	end     context.CancelFunc
 	ended   sync.WaitGroup
 	looked  chan struct{} // closed after the first look
+	// shutting is held while what PostgreSQL does has to wait.
+	shutting sync.Mutex
 
 	mu     sync.Mutex // guards what follows
 	pace   pace
@@ -198,6 +200,7 @@ type throttle struct {
 	text   string
 	textAt time.Time
 	slot   keeper // the move's own
+	aged   float64
 }
 
 // giveWay begins to look at the shards for work that writes to one of them.
@@ -271,6 +274,7 @@ func (t *throttle) look(ctx context.Context) {
 	if limits.Off {
 		t.pace.share = 1
 	}
+	t.aged = max(t.gauges[0].aged, t.gauges[1].aged)
 	for _, g := range t.gauges {
 		if g.slot.own {
 			t.slot = g.slot
@@ -315,6 +319,13 @@ func (t *throttle) kept() keeper {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.slot
+}
+
+// isTooOld says whether a snapshot of the move keeps more from vacuum than it may.
+func (t *throttle) isTooOld() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.aged > 1
 }
 
 // due is how long to rest after having worked for a time, for what reason, and whether it may not go on at all.

@@ -87,7 +87,11 @@ func TestSlotsThatKeepMuch(t *testing.T) {
 		slot                keeper
 		elsewhere           bool
 		slows, stops, hurry bool
+		aged                float64
 	}{
+		{name: "an old snapshot", slot: keeper{kept: 400}, aged: 0.6, hurry: true},
+		{name: "its own, and an old snapshot", slot: keeper{kept: 400, own: true}, aged: 0.6, hurry: true},
+		{name: "a young snapshot", slot: keeper{kept: 400, own: true}, aged: 0.4},
 		{name: "little", slot: keeper{kept: 400}},
 		{name: "much", slot: keeper{kept: 600}, slows: true},
 		{name: "nearly all", slot: keeper{kept: 950}, slows: true, stops: true},
@@ -99,7 +103,7 @@ func TestSlotsThatKeepMuch(t *testing.T) {
 		{name: "its own", slot: keeper{kept: 600, own: true}, hurry: true},
 		{name: "its own, little", slot: keeper{kept: 400, own: true}},
 	} {
-		g := &gauge{shard: "s1", writes: !c.elsewhere}
+		g := &gauge{shard: "s1", writes: !c.elsewhere, aged: c.aged}
 		got := g.keeping([]keeper{c.slot}, limits)
 		if got.much > 1 != c.slows || got.stops != c.stops || g.hurry != c.hurry {
 			t.Errorf("%s: %+v, hurry %t", c.name, got, g.hurry)
@@ -187,5 +191,37 @@ func TestGivingWayComesToAnEnd(t *testing.T) {
 	coming.look(th, 1<<40, now.Add(time.Millisecond))
 	if coming.bytes == 1<<40 {
 		t.Error("it looks too often to see anything")
+	}
+}
+
+// TestATargetIsTriedWithAllOfItsTime: nobody makes it rest meanwhile, and it is tried the more seldom the more that costs.
+func TestATargetIsTriedWithAllOfItsTime(t *testing.T) {
+	th := &throttle{what: "catching up", pace: pace{share: slowest}}
+	if !th.isSlow() {
+		t.Error("a target that has a tenth of its time counts as one that has all of it")
+	}
+	if !th.freely(func() bool { return !th.shutting.TryLock() }) {
+		t.Error("the target may have to rest while it is tried")
+	}
+	if !th.shutting.TryLock() {
+		t.Error("the target never has to rest again")
+	}
+	now := time.Now()
+	for _, c := range []struct {
+		bytes  int64
+		slow   bool
+		passed time.Duration
+		due    bool
+	}{
+		{farBehind, false, 0, true},
+		{farBehind, true, trySlow / 2, false},
+		{farBehind, true, trySlow, true},
+		{farBehind + 1, true, trySlow, false},
+		{farBehind + 1, false, tryFar / 2, false},
+		{farBehind + 1, false, tryFar, true},
+	} {
+		if got := (trial{now}).isDue(c.bytes, c.slow, now.Add(c.passed)); got != c.due {
+			t.Errorf("%d bytes behind, slow %t, %s after the last time: %t", c.bytes, c.slow, c.passed, got)
+		}
 	}
 }

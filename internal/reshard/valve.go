@@ -21,6 +21,8 @@ const (
 	// openFor is how long the worker works before it rests, and closedAtMost how long it rests: far less than the time after which a server takes another one for dead.
 	openFor      = 20 * time.Millisecond
 	closedAtMost = time.Second
+	// restsAtLeast is how long a rest has to be to be worth the trouble.
+	restsAtLeast = time.Millisecond
 )
 
 // beating writes the mark on the source, until the function that it returns is called.
@@ -87,7 +89,7 @@ func (t *throttle) pump(ctx context.Context, now *topology.Map) {
 	for ctx.Err() == nil {
 		doze(ctx, openFor)
 		rest, by := t.shut()
-		if rest < time.Millisecond || t.r.unheld.Load() {
+		if rest < restsAtLeast || t.r.unheld.Load() {
 			continue
 		}
 		if conn == nil {
@@ -98,7 +100,10 @@ func (t *throttle) pump(ctx context.Context, now *topology.Map) {
 				continue
 			}
 		}
-		if err := shard.HoldBeats(ctx, conn, t.r.id, rest); err != nil {
+		t.shutting.Lock()
+		err := shard.HoldBeats(ctx, conn, t.r.id, rest)
+		t.shutting.Unlock()
+		if err != nil {
 			closeQuietly(conn)
 			conn = nil
 			continue
@@ -122,6 +127,19 @@ func (t *throttle) shut() (rest time.Duration, by Reason) {
 	default:
 		return min(rest, closedAtMost), by
 	}
+}
+
+// isSlow says whether the worker rests now and then.
+func (t *throttle) isSlow() bool {
+	rest, _ := t.shut()
+	return rest >= restsAtLeast
+}
+
+// freely does something while the worker works as fast as it can.
+func (t *throttle) freely(do func() bool) bool {
+	t.shutting.Lock()
+	defer t.shutting.Unlock()
+	return do()
 }
 
 // doze waits, and hears nobody.

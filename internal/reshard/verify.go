@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/topology"
 )
@@ -33,16 +35,22 @@ func (r *run) verify(ctx context.Context) error {
 		if slot := slowly.kept(); slot.own && (slot.lost || slot.kept > r.state().Options.MaxWAL) {
 			return r.staysKept(ctx)
 		}
+		if slowly.isTooOld() {
+			return stop("the shards have had as many transactions since the comparison began as autovacuum_freeze_max_age allows, and nothing that they have deleted could be vacuumed: let fewer rows move at once or faster (--throttle off), and resume the move")
+		}
 		return ctx.Err()
 	}}
-	if c.owner, err = r.connectWith(ctx, now, move.Source, shard.CompareSettings); err != nil {
+	to := func(name string) (side, error) {
+		return openSide(func(settings string) (*pgx.Conn, error) { return r.connectWith(ctx, now, name, settings) })
+	}
+	if c.owner, err = to(move.Source); err != nil {
 		return err
 	}
-	defer closeQuietly(c.owner)
-	if c.copy, err = r.connectWith(ctx, now, move.Target, shard.CompareSettings); err != nil {
+	defer c.owner.close()
+	if c.copy, err = to(move.Target); err != nil {
 		return err
 	}
-	defer closeQuietly(c.copy)
+	defer c.copy.close()
 	selection, err := move.selection(now)
 	if err != nil {
 		return err
@@ -69,7 +77,7 @@ func (r *run) verifyTable(ctx context.Context, c *comparing, t *topology.Table, 
 	if err != nil {
 		return 0, err
 	}
-	rows, differing, err := c.table(ctx, t, where)
+	rows, differing, err := c.table(ctx, t.Name(), where)
 	if err != nil {
 		return 0, err
 	}

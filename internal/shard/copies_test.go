@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -373,25 +374,66 @@ func TestRowsAreComparedInParts(t *testing.T) {
 		parts, bytes = parts+1, bytes+size
 		return nil
 	}
-	mine := must[*Digest](t)(comparison.DigestWhere(t.Context(), c.home, where, after))
+	home := must[*Still](t)(TakeStill(t.Context(), c.home, connectLike(t, c.home)))
+	copied := must[*Still](t)(TakeStill(t.Context(), c.copy, connectLike(t, c.copy)))
+	execute(t, c.home, "UPDATE public.t SET b = 'later'; INSERT INTO public.t SELECT i, 'later' FROM generate_series(70000, 80000) AS i")
+	mine := must[*Digest](t)(comparison.DigestIn(t.Context(), home, where, after))
 	if pages := one[int64](t, c.home, "SELECT sum(pg_relation_size(relid)) / 8192 FROM pg_partition_tree('public.t')"); mine.Rows != 50000 || parts < int(pages/partPages) || bytes != pages*blockSize {
 		t.Errorf("%d rows in %d parts with %d bytes, of %d pages", mine.Rows, parts, bytes, pages)
 	}
-	theirs := must[*Digest](t)(comparison.DigestWhere(t.Context(), c.copy, where, after))
+	theirs := must[*Digest](t)(comparison.DigestIn(t.Context(), copied, where, after))
 	differing := mine.Differing(theirs)
 	groups := mine.Groups(theirs, differing, 2000)
 	if joined := slices.Concat(groups...); len(groups) < 2 || !slices.Equal(joined, differing) {
 		t.Errorf("%d groups of %d buckets, which are %d", len(groups), len(differing), len(joined))
 	}
-	missing, changed := 0, 0
+	missing, changed := c.differ(t, comparison, groups, where, home, copied)
+	if missing != 50 || changed != 50 {
+		t.Errorf("%d rows are missing, and %d differ", missing, changed)
+	}
+	if len(differing) > comparison.buckets || comparison.IsNarrow(make([]int32, comparison.buckets/4)) || !comparison.IsNarrow(make([]int32, comparison.buckets/4-1)) {
+		t.Errorf("%d of %d buckets differ, and which part counts as few is wrong", len(differing), comparison.buckets)
+	}
+	narrow, narrowWhere := comparison.Narrowed(where, differing)
+	less := must[*Digest](t)(narrow.DigestIn(t.Context(), home, narrowWhere, after))
+	fewer := must[*Digest](t)(narrow.DigestIn(t.Context(), copied, narrowWhere, after))
+	again := less.Differing(fewer)
+	if got, want := less.Rows, mine.RowsIn(theirs, differing); got != want || less.RowsIn(fewer, again) >= want {
+		t.Errorf("in the buckets that differ are %d rows, %d of them in those of theirs that do, and were %d", got, less.RowsIn(fewer, again), want)
+	}
+	if missing, changed := c.differ(t, narrow, [][]int32{again}, narrowWhere, home, copied); missing != 50 || changed != 50 {
+		t.Errorf("looked at more closely, %d rows are missing, and %d differ", missing, changed)
+	}
+	stop := errors.New("no more")
+	if _, err := comparison.DigestIn(t.Context(), home, where, func(context.Context, time.Duration, int64) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("it goes on: %v", err)
+	}
+	rewriter := connectLike(t, c.home)
+	rewrite := func(context.Context, time.Duration, int64) error {
+		_, err := rewriter.Exec(t.Context(), "VACUUM FULL public.high")
+		return err
+	}
+	if _, err := comparison.DigestIn(t.Context(), home, where, rewrite); err == nil || !strings.Contains(err.Error(), "written anew") {
+		t.Errorf("rows may have gone to pages that were read before: %v", err)
+	}
+	execute(t, c.home, "ALTER TABLE public.t ADD COLUMN more int") // or somebody waits for what has been read
+	home.Close(t.Context())
+	if _, err := comparison.DigestIn(t.Context(), home, where, after); err == nil {
+		t.Error("what was let go is read")
+	}
+}
+
+// differ says how many rows of some buckets the copy does not have, and how many it has otherwise.
+func (c copies) differ(t *testing.T, comparison *Comparison, groups [][]int32, where string, home, copied *Still) (missing, changed int) {
+	t.Helper()
 	for _, buckets := range groups {
-		home := must[map[string]string](t)(comparison.RowsOf(t.Context(), c.home, where, buckets, after))
-		copied := must[map[string]string](t)(comparison.RowsOf(t.Context(), c.copy, where, buckets, after))
-		if len(home) > 2000 && len(buckets) > 1 {
-			t.Errorf("a group of %d buckets has %d rows", len(buckets), len(home))
+		mine := must[map[string]string](t)(comparison.RowsOf(t.Context(), home, where, buckets, noRest))
+		theirs := must[map[string]string](t)(comparison.RowsOf(t.Context(), copied, where, buckets, noRest))
+		if len(mine) > 2000 && len(buckets) > 1 {
+			t.Errorf("a group of %d buckets has %d rows", len(buckets), len(mine))
 		}
-		for key, hash := range home {
-			switch copied[key] {
+		for key, hash := range mine {
+			switch theirs[key] {
 			case hash:
 			case "":
 				missing++
@@ -400,11 +442,67 @@ func TestRowsAreComparedInParts(t *testing.T) {
 			}
 		}
 	}
-	if missing != 50 || changed != 50 {
-		t.Errorf("%d rows are missing, and %d differ", missing, changed)
+	return missing, changed
+}
+
+// TestRowsAreLookedUp: by keys of every kind, as they are now, and those alone that fit the condition.
+func TestRowsAreLookedUp(t *testing.T) {
+	c := newCopies(t)
+	c.both(t, `CREATE EXTENSION ltree SCHEMA public; CREATE EXTENSION citext SCHEMA public; SET search_path = pg_catalog; CREATE COLLATION public.nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+		CREATE TYPE public.mood AS ENUM ('sad', 'a "b", c\d'); CREATE DOMAIN public.code AS varchar(20);
+		CREATE TABLE public.t (a text COLLATE "C", b numeric(8,2), c public.mood, d public.code, e timestamptz, f bytea, g char(4), h uuid, i int4range, "J k" bigint, l public.ltree, m public.citext, o text COLLATE public.nocase,
+			n int, PRIMARY KEY (a, b, c, d, e, f, g, h, i, "J k", l, m, o));
+		INSERT INTO public.t SELECT CASE i % 4 WHEN 0 THEN '' WHEN 1 THEN 'a,b(c)' WHEN 2 THEN E'q"\\\n' || i ELSE ' ü ' END, i / 7.0, CASE WHEN i % 2 = 0 THEN 'sad' ELSE 'a "b", c\d' END::public.mood, 'c' || i, '2026-01-01'::timestamptz + i * interval '1 s 7 us',
+			decode(md5(i::text), 'hex'), 'g' || i % 9, md5(i::text)::uuid, int4range(i, i + 5), i::bigint << 33, ('top.x' || i)::public.ltree, ('Ab' || i)::public.citext, 'Cd' || i, i FROM generate_series(1, 500) AS i;
+		CREATE TABLE public.keyless (a int); INSERT INTO public.keyless VALUES (1)`)
+	comparison, differing := c.compare(t, "t")
+	if len(differing) > 0 || !comparison.FindsRows() {
+		t.Fatalf("buckets %v differ; rows can be looked up: %t", differing, comparison.FindsRows())
 	}
-	stop := errors.New("no more")
-	if _, err := comparison.DigestWhere(t.Context(), c.home, where, func(context.Context, time.Duration, int64) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("it goes on: %v", err)
+	still := must[*Still](t)(TakeStill(t.Context(), c.home, connectLike(t, c.home)))
+	all := must[map[string]string](t)(comparison.RowsOf(t.Context(), still, "true", must[*Digest](t)(comparison.DigestIn(t.Context(), still, "true", noRest)).Differing(&Digest{}), noRest))
+	if len(all) != 500 {
+		t.Fatalf("there are %d rows", len(all))
+	}
+	keys := slices.Collect(maps.Keys(all))
+	if found := must[map[string]string](t)(comparison.RowsWith(t.Context(), c.copy, "true", keys)); !maps.Equal(found, all) {
+		t.Errorf("of %d rows %d were found, and not all are equal", len(all), len(found))
+	}
+	execute(t, c.copy, "DELETE FROM public.t WHERE n <= 100; UPDATE public.t SET n = 0 WHERE n > 400")
+	same := 0
+	for key, hash := range must[map[string]string](t)(comparison.RowsWith(t.Context(), c.copy, "t.n > -1", keys)) {
+		if all[key] == hash {
+			same++
+		}
+	}
+	if same != 300 {
+		t.Errorf("%d rows are as they were, and should be 300", same)
+	}
+	if found := must[map[string]string](t)(comparison.RowsWith(t.Context(), c.copy, "t.n = 0", keys)); len(found) != 100 {
+		t.Errorf("%d rows fit the condition, and should be 100", len(found))
+	}
+	if found := must[map[string]string](t)(comparison.RowsWith(t.Context(), c.copy, "true", nil)); len(found) != 0 {
+		t.Errorf("of no rows %d were found", len(found))
+	}
+	execute(t, c.copy, "UPDATE public.t SET o = upper(o), m = 'AB' || n::text WHERE n = 200") // equal to what it was, and another text
+	if found := must[map[string]string](t)(comparison.RowsWith(t.Context(), c.copy, "t.n = 200", keys)); len(found) != 0 {
+		t.Errorf("another key was found: %v", found)
+	}
+	c.both(t, `CREATE FUNCTION public.lossy(text) RETURNS public.mood LANGUAGE sql IMMUTABLE AS $$ SELECT 'sad'::public.mood $$; CREATE CAST (text AS public.mood) WITH FUNCTION public.lossy(text)`)
+	if found, err := comparison.RowsWith(t.Context(), c.copy, "true", keys); !errors.Is(err, ErrNotFindable) {
+		t.Errorf("values that are not what their texts say: %d rows, %v", len(found), err)
+	}
+	if keyless, _ := c.compare(t, "keyless"); keyless.FindsRows() {
+		t.Error("rows without a key can be looked up")
 	}
 }
+
+// connectLike connects as somebody else has.
+func connectLike(t *testing.T, conn *pgx.Conn) *pgx.Conn {
+	t.Helper()
+	other := must[*pgx.Conn](t)(pgx.ConnectConfig(t.Context(), conn.Config()))
+	t.Cleanup(func() { _ = other.Close(context.Background()) })
+	return other
+}
+
+func noRest(context.Context, time.Duration, int64) error { return nil }
