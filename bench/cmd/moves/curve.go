@@ -16,7 +16,7 @@ import (
 // The curve: beside writers at a pace there are clients whose transactions write two rows and stay open for a time, half of the time.
 const (
 	curveClients = 4
-	// curvePatience is how long a move may wait for its turn.
+	// curvePatience is how long a switch may wait for its turn.
 	curvePatience = 30 * time.Second
 )
 
@@ -77,7 +77,7 @@ func (l *lab) beside(ctx context.Context, pace int, length time.Duration) error 
 		return err
 	}
 	slices.Sort(waits)
-	fmt.Fprintf(l.out, "transactions of %s (%d of them, %d failed): a switch waited for its turn for %s in the middle, %s at most; %d of %d moves were cancelled after %s\n",
+	fmt.Fprintf(l.out, "transactions of %s (%d of them, %d failed): a switch waited for its turn for %s in the middle, %s at most; %d of %d moves were cancelled after %s of that\n",
 		length, counts[0], broken, waits[len(waits)/2].Round(time.Millisecond), waits[len(waits)-1].Round(time.Millisecond), gaveUp, l.rounds, curvePatience)
 	l.reportPause(pace, samples, failures, switches)
 	return nil
@@ -91,17 +91,19 @@ func (l *lab) patiently(ctx context.Context) (m api.Move, waited time.Duration, 
 		return m, 0, false, err
 	}
 	var since time.Time
-	limited, cancel := context.WithTimeout(ctx, curvePatience)
+	var patience *time.Timer
+	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m, err = l.await(limited, list.Moves[0].ID, func(m api.Move) {
 		switch {
 		case m.Phase == "switching":
 			since = time.Now()
-		case !since.IsZero() && waited == 0:
+			patience = time.AfterFunc(curvePatience, cancel)
+		case patience != nil && patience.Stop():
 			waited = time.Since(since)
 		}
 	})
-	if err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || ctx.Err() != nil || !errors.Is(err, context.Canceled) {
 		return m, waited, true, err
 	}
 	l.turn() // the rows stay where they are

@@ -267,11 +267,15 @@ func pipe(ctx context.Context, source, target *localpg.Server, what string) erro
 	})
 }
 
-// sample is one write.
+// sample is one write. It began when it was due; where the machine is busy with what is before it, it is sent later.
 type sample struct {
-	began time.Time
-	took  time.Duration
+	began     time.Time
+	sentAfter time.Duration
+	took      time.Duration
 }
+
+// atWork is how long it took from when it was sent.
+func (s sample) atWork() time.Duration { return s.took - s.sentAfter }
 
 // writers write rows of their own at a pace until the context ends; no pace: as fast as they can.
 func (l *lab) write(ctx context.Context, pace int) (samples []sample, failures int, err error) {
@@ -296,11 +300,12 @@ func (l *lab) write(ctx context.Context, pace int) (samples []sample, failures i
 				} else {
 					next = time.Now()
 				}
+				sentAfter := time.Since(next)
 				_, err := conn.Exec(context.WithoutCancel(ctx), "UPDATE things SET n = n + 1 WHERE id = $1", 1+random.IntN(l.rows))
 				if err != nil {
 					failed++
 				}
-				own = append(own, sample{next, time.Since(next)})
+				own = append(own, sample{next, sentAfter, time.Since(next)})
 				if pace > 0 {
 					next = next.Add(time.Second * time.Duration(l.clients) / time.Duration(pace))
 				}
@@ -348,7 +353,7 @@ func (l *lab) pause(ctx context.Context) error {
 }
 
 func (l *lab) reportPause(pace int, samples []sample, failures int, switches []api.MoveSwitch) {
-	var held, longest []time.Duration
+	var held, atWork, longest []time.Duration
 	var usual []time.Duration
 	backs := 0
 	for _, s := range switches {
@@ -360,6 +365,7 @@ func (l *lab) reportPause(pace int, samples []sample, failures int, switches []a
 		for _, one := range samples {
 			if one.began.Add(one.took).After(s.At) && one.began.Before(end) {
 				held = append(held, one.took)
+				atWork = append(atWork, one.atWork())
 				most = max(most, one.took)
 			}
 		}
@@ -369,6 +375,7 @@ func (l *lab) reportPause(pace int, samples []sample, failures int, switches []a
 		usual = append(usual, one.took)
 	}
 	slices.Sort(held)
+	slices.Sort(atWork)
 	slices.Sort(usual)
 	if len(held) == 0 || len(usual) == 0 {
 		fmt.Fprintf(l.out, "pause at %d writes a second: nobody was held\n", pace)
@@ -377,8 +384,8 @@ func (l *lab) reportPause(pace int, samples []sample, failures int, switches []a
 	at := func(values []time.Duration, part float64) time.Duration {
 		return values[min(len(values)-1, int(part*float64(len(values))))].Round(100 * time.Microsecond)
 	}
-	fmt.Fprintf(l.out, "pause at %d writes a second, %d switches (%d taken back): writes under way in one took %s in the middle, %s at 99 %%, the longest of a switch %s in the middle; all writes %s and %s; %d of %d failed\n",
-		pace, len(switches), backs, at(held, 0.5), at(held, 0.99), rig.Median(longest).Round(100*time.Microsecond), at(usual, 0.5), at(usual, 0.99), failures, len(samples))
+	fmt.Fprintf(l.out, "pause at %d writes a second, %d switches (%d taken back): writes under way in one took %s in the middle, %s at 99 %%, from when they were sent %s and %s, the longest of a switch %s in the middle; all writes %s and %s; %d of %d failed\n",
+		pace, len(switches), backs, at(held, 0.5), at(held, 0.99), at(atWork, 0.5), at(atWork, 0.99), rig.Median(longest).Round(100*time.Microsecond), at(usual, 0.5), at(usual, 0.99), failures, len(samples))
 	l.reportSteps(switches)
 }
 
