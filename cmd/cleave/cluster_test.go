@@ -23,12 +23,17 @@ import (
 	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 	"github.com/cleavedb/cleave/internal/shard"
 	"github.com/cleavedb/cleave/internal/store"
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
-// scriptCondition adds [cluster]: whether a script may start servers. A PostgreSQL that is required and missing is not a
+// scriptCondition adds [cluster]: whether a script may start servers, and [thorough]: whether there is time for all scripts. A PostgreSQL that is required and missing is not a
 // reason to skip: the script then runs and fails.
 func scriptCondition(condition string) (bool, error) {
-	if condition != "cluster" {
+	switch condition {
+	case "cluster":
+	case "thorough":
+		return thorough.Asked(), nil
+	default:
 		return false, fmt.Errorf("unknown condition %q", condition)
 	}
 	if testing.Short() {

@@ -289,6 +289,7 @@ func TestACopyThatFailedOver(t *testing.T) {
 
 // TestAHomeShardThatMayBeWrong takes nothing from its copies, unless a person says so.
 func TestAHomeShardThatMayBeWrong(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	k := newKept(t, 2, func(c *Config) { c.CompareInterval = 50 * time.Millisecond })
 	rows := func() int { return one[int](t, k.servers[1], "SELECT count(*) FROM countries WHERE code = 'x'") }
@@ -325,6 +326,7 @@ func TestAHomeShardThatMayBeWrong(t *testing.T) {
 
 // TestCopiesInDoubt: a part that is prepared is no difference, and nothing is repaired while it is.
 func TestCopiesInDoubt(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	k := newKept(t, 2)
 	k.byHand(t, 1, "INSERT INTO countries VALUES ('x')")

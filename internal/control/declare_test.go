@@ -84,6 +84,7 @@ func terminate(t *testing.T, server *localpg.Server, conn session) {
 
 // TestADeclarationThatFails undoes itself at once, whatever it had done.
 func TestADeclarationThatFails(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	c := newCrowd(t)
 	p := startRouter(t, c.endpoints, "declarer")
@@ -236,6 +237,7 @@ func TestTheMapMovesOnMeanwhile(t *testing.T) {
 
 // TestRowsOfEveryKeyGoWhereTheMapSays, whatever the keyspace.
 func TestRowsOfEveryKeyGoWhereTheMapSays(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	p, servers := clusterWith(t, 3)
 	execute(t, servers[0], `

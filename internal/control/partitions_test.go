@@ -5,10 +5,12 @@ import (
 	"testing"
 
 	"github.com/cleavedb/cleave/internal/pgerr"
+	"github.com/cleavedb/cleave/internal/thorough"
 )
 
 // TestPartitionedTables are declared with their partitions and rows, given to new shards, and brought back.
 func TestPartitionedTables(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	servers := model.StartN(t, 3)
 	p := startRouter(t, startEtcd(t), "router")

@@ -366,6 +366,7 @@ func TestTablesThatCannotBeDeclared(t *testing.T) {
 }
 
 func TestKeyspacesOfTables(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	p, servers := clusterWith(t, 2)
 	execute(t, servers[0], `CREATE TABLE a (id bigint); CREATE TABLE b (id int); CREATE TABLE c (id smallint, t varchar(5)); CREATE TABLE d (id text);

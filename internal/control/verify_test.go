@@ -285,6 +285,7 @@ func TestStraysByThePinsAndTheCopies(t *testing.T) {
 
 // TestStraysThatSomebodyHas: a repair waits for nobody for long, takes what others insert for theirs, and goes on without rows that it cannot have.
 func TestStraysThatSomebodyHas(t *testing.T) {
+	thorough.Only(t)
 	s := newStrayed(t)
 	at, way := s.way(t, 1, "tickets", "700")
 	owner := s.owner(t, "tickets", "700")

@@ -58,6 +58,7 @@ func TestConstraintsOfAllShards(t *testing.T) {
 // TestConstraintsByTheirNames: wherever the tables of a constraint are, and whether the transaction is there already, is on its way there or never
 // comes, it is as on one server.
 func TestConstraintsByTheirNames(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	w := newWorld(t, worldConfig{
 		shards: 3, setUp: []string{

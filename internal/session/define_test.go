@@ -240,6 +240,7 @@ func TestADroppedTableKeepsItsName(t *testing.T) {
 
 // TestADroppedTableIsGone: the transaction that has dropped a table finds it no more, though the shard map has it until the commit.
 func TestADroppedTableIsGone(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	statements := []string{
 		"SELECT * FROM orders", "SELECT * FROM orders WHERE id = 1", "SELECT * FROM public.orders WHERE id IN (1, 2, 3)", "SELECT count(*) FROM orders", "INSERT INTO orders VALUES (1, 'x'), (2, 'y')",

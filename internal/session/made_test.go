@@ -28,6 +28,7 @@ const columnsSaid = "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.a
 
 // TestTablesAreMadeOfQueries: a table that is made of rows of several shards is what PostgreSQL makes of them.
 func TestTablesAreMadeOfQueries(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	filled := []string{itemsFilled, "INSERT INTO orders VALUES (1, 'x'), (2, 'y'), (3, 'x'), (4, NULL), (5, 'z')", "INSERT INTO countries VALUES ('x', 'X-land'), ('y', 'Y-land')", "INSERT INTO undeclared VALUES (1, 'x'), (3, 'q')"}
 	for name, sql := range map[string][]string{

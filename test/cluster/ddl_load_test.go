@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/cluster"
 )
 
@@ -301,6 +302,7 @@ func sqlState(err error) string {
 // TestDefinitionsUnderLoad: while clients of both routers use a table, its columns come and go on either router, and it is brought
 // home and sharded again. They notice nothing but the columns.
 func TestDefinitionsUnderLoad(t *testing.T) {
+	thorough.Only(t)
 	c := cluster.StartRouters(t, 3, 2)
 	l := &ledger{stopped: make(chan struct{}), told: map[int64]bool{}, known: map[*pgx.Conn]bool{}}
 	stop := sync.OnceFunc(func() { close(l.stopped); l.running.Wait() })

@@ -68,6 +68,7 @@ func expect(t *testing.T, conn *pgx.Conn, query, want string) {
 // TestTheNextStatementSeesIt: whatever is declared or changed on one router is there for the next statement on another. Nothing is
 // tried twice.
 func TestTheNextStatementSeesIt(t *testing.T) {
+	thorough.Only(t)
 	c := cluster.StartRouters(t, 3, 2)
 	rounds := 2
 	if thorough.Asked() { // and once more from the first router on

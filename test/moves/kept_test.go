@@ -226,6 +226,7 @@ func restart(t *testing.T, one *faults.Shard) {
 
 // TestATargetThatCannotKeepUp with the writers: the move says so and does not switch; it does when the target has come closer.
 func TestATargetThatCannotKeepUp(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2, Durations: map[string]time.Duration{"move.comes-closer": time.Second}}, 2)
 	s.load.Faulty = true // those whose rows the target owns wait for its lock too, and not for ever

@@ -15,6 +15,7 @@ import (
 
 // TestARouterDiesWithTransactionsPrepared, with rows of the move among them, before or after they were decided: the switch waits until that is resolved, before anybody else has to wait, and all of them are there or none: line M31.
 func TestARouterDiesWithTransactionsPrepared(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 2)
 	s.load.Faulty = true

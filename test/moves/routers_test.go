@@ -10,6 +10,7 @@ import (
 
 // TestRoutersThatHearNothing while rows move, or are killed: one that is cut off from etcd goes by the map that it has, and the shards see to it that this does no harm; its clients have errors and no wrong answers. When it hears again it goes on: lines M30 and M30a.
 func TestRoutersThatHearNothing(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3, EtcdProxies: true}, 6)
 	s.load.Faulty = true

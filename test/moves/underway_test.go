@@ -17,6 +17,7 @@ import (
 
 // TestWhatIsUnderWayIsWaitedFor: a cursor over all shards gives the rest of its rows, and a COPY takes the rest of its rows, before the owner changes; TRUNCATE is refused.
 func TestWhatIsUnderWayIsWaitedFor(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	reader, writer, other := s.dial(t, s.Routers[0]), s.dial(t, s.Routers[1]), s.dial(t, s.Routers[0])

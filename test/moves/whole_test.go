@@ -488,6 +488,7 @@ var schemaPoints = []crashPoint{
 
 // TestTheLeaderDiesWithWholeTables at every step: another one goes on, and nothing is lost.
 func TestTheLeaderDiesWithWholeTables(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 3}, 0)
 	l := faultyLedger(t, s, 3, "")

@@ -74,6 +74,7 @@ func (s *stage) onShard(t *testing.T, number int) *pgx.Conn {
 
 // TestNoMoveIsStranded: whatever a move waits for, somebody can end it, and nothing is left.
 func TestNoMoveIsStranded(t *testing.T) {
+	thorough.Only(t)
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 0)
 	conn := s.client(t)
