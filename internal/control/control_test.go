@@ -139,15 +139,18 @@ func reasons(err error) string {
 	return b.String()
 }
 
-// eventually waits until the condition holds.
+// patience is how long a test waits before it says that something hangs: moves give way beside other tests, and take a minute then.
+const patience = 3 * time.Minute
+
+// eventually waits until the condition holds; only a test that hangs fails here.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if holds() {
 			return
 		}
 	}
-	t.Fatalf("in 30 seconds it did not come to pass that %s", what)
+	t.Fatalf("in %s it did not come to pass that %s", patience, what)
 }
 
 func execute(t testing.TB, server *localpg.Server, sql string) {

@@ -59,7 +59,7 @@ func (c *client) writeLater() <-chan error {
 // lookUntil looks at the server until something is so.
 func lookUntil(t *testing.T, conn *pgx.Conn, what string, pids []int, so func(look) bool) look {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		seen, err := ask(t.Context(), conn, pids)
 		if err != nil {
 			t.Fatal(err)

@@ -129,7 +129,7 @@ func setRules(t testing.TB, s *localpg.Server, admin *pgx.Conn, rules string) {
 // eventually waits until it is so; only a test that hangs fails here.
 func eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it never came to be that %s", what)
 		}

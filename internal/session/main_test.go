@@ -54,7 +54,7 @@ func must[T any](t testing.TB) func(T, error) T {
 }
 
 // patience is how long a test waits before it says that something hangs.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // eventually waits until it is so; only a test that hangs fails here.
 func eventually(t testing.TB, what string, so func() bool) {

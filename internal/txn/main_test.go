@@ -252,7 +252,7 @@ func (tr *transfer) phase(t testing.TB) Phase {
 
 func eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it never came to be that %s", what)
 		}
