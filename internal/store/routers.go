@@ -37,6 +37,7 @@ type Registration struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	wake   chan struct{} // holds one token when the record is to be written again
+	stir   chan struct{} // holds one token when it is to be written again soon, unless it is anyhow
 
 	mu     sync.Mutex // guards what follows
 	router Router
@@ -57,7 +58,7 @@ func (s *Store) Register(ctx context.Context, router Router) (*Registration, err
 	if strings.Contains(router.ID, "/") {
 		return nil, fmt.Errorf("register router: id %q has a slash", router.ID)
 	}
-	r := &Registration{store: s, router: router, done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	r := &Registration{store: s, router: router, done: make(chan struct{}), wake: make(chan struct{}, 1), stir: make(chan struct{}, 1)}
 	if err := r.renew(ctx); err != nil {
 		return nil, fmt.Errorf("register router: %w", err)
 	}
@@ -81,14 +82,17 @@ func (r *Registration) Router() Router {
 	return r.router
 }
 
-// SetApplied tells everyone that the router works with this version of the map. It does not wait: the record follows as soon
-// as etcd takes it. A lower version than before is ignored.
+// appliedAfter is how long it takes until a record says which map has been applied. Most often the router has settled on it by then, and says both at once: somebody waits for that, in a switch, and would wait for two writes of etcd one behind the other.
+const appliedAfter = 10 * time.Millisecond
+
+// SetApplied tells everyone that the router works with this version of the map. It does not wait: the record follows in a moment,
+// if etcd takes it. A lower version than before is ignored.
 func (r *Registration) SetApplied(version uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if version > r.router.Applied {
 		r.router.Applied = version
-		r.poke()
+		poke(r.stir)
 	}
 }
 
@@ -100,7 +104,7 @@ func (r *Registration) SetSchemaApplied(epoch uint64) {
 	defer r.mu.Unlock()
 	if epoch > r.router.SchemaApplied {
 		r.router.SchemaApplied = epoch
-		r.poke()
+		poke(r.wake)
 	}
 }
 
@@ -111,13 +115,13 @@ func (r *Registration) SetSettled(version uint64) {
 	defer r.mu.Unlock()
 	if version > r.router.Settled {
 		r.router.Settled = version
-		r.poke()
+		poke(r.wake)
 	}
 }
 
-func (r *Registration) poke() {
+func poke(tokens chan<- struct{}) {
 	select {
-	case r.wake <- struct{}{}:
+	case tokens <- struct{}{}:
 	default:
 	}
 }
@@ -172,19 +176,27 @@ func (r *Registration) keepAlive(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	var due <-chan time.Time
 	for {
 		select {
 		case _, open := <-renewals:
 			if !open {
 				return
 			}
+		case <-r.stir:
+			if due == nil {
+				due = time.After(appliedAfter)
+			}
+		case <-due:
+			poke(r.wake)
 		case <-r.wake:
+			due = nil
 			err := r.write(ctx, r.leaseID())
 			if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 				return
 			}
 			if err != nil && sleep(ctx, jitter(firstPause)) {
-				r.poke()
+				poke(r.wake)
 			}
 		}
 	}

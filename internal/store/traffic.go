@@ -13,7 +13,7 @@ func (r *Registration) SetTraffic(report json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.traffic, r.trafficDue = report, true
-	r.poke()
+	poke(r.wake)
 }
 
 // writeTraffic writes the report, if it is not stored under this lease yet: after the record, which others wait for and which must not wait for this.
