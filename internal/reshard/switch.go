@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -291,6 +292,41 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 	return waiting, err
 }
 
+const (
+	// quietPatience is for how long a moment is looked for in which nobody has to be waited for, and statementTakes how long statements take that are no reason to wait for another one.
+	quietPatience  = 500 * time.Millisecond
+	statementTakes = 5 * time.Millisecond
+)
+
+// awaitQuiet waits a little for a moment in which no transaction is open on the tables but for single statements: others that are, when statements begin to be held, are waited for. If there is no such moment, one will do in which none has been open for too long; if there is none of these either, it names one.
+func (s *switching) awaitQuiet(ctx context.Context) (waiting string, err error) {
+	for began := time.Now(); ; doze(ctx, time.Millisecond) {
+		switch passed := time.Since(began); {
+		case passed < quietPatience:
+			if isQuiet, err := s.isQuiet(ctx); err != nil || isQuiet {
+				return "", err
+			}
+		default:
+			if waiting, err = s.longest(ctx); err != nil || waiting == "" || passed > 2*quietPatience {
+				return waiting, err
+			}
+		}
+	}
+}
+
+// isQuiet says whether nobody uses the tables on either shard for longer than a statement takes.
+func (s *switching) isQuiet(ctx context.Context) (bool, error) {
+	var inUse atomic.Bool
+	err := s.onBoth(func(conn *pgx.Conn, _ string) error {
+		used, err := shard.IsInUse(ctx, conn, s.tables, statementTakes, s.hearing)
+		if used {
+			inUse.Store(true)
+		}
+		return err
+	})
+	return !inUse.Load(), err
+}
+
 // carries sees that changes come to the heir: what carries them stops when a server is away.
 func (s *switching) carries(ctx context.Context) error {
 	if s.move.RollsBack {
@@ -387,6 +423,10 @@ func (s *switching) attempt(ctx context.Context) error {
 		if err := s.rehearseSteps(ctx); err != nil {
 			return err
 		}
+	}
+	if waiting, err := s.awaitQuiet(ctx); err != nil || waiting != "" {
+		s.r.say(ctx, waiting, nil)
+		return err
 	}
 	ended, wanted := s.r.holds()
 	if !wanted {

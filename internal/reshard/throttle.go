@@ -157,12 +157,12 @@ type pace struct {
 	least float64
 }
 
-// follow gives way, or takes back what it gave.
-func (p *pace) follow(now pressure) {
+// follow gives way, or takes back what it gave if it may.
+func (p *pace) follow(now pressure, mayGrow bool) {
 	switch {
 	case now.much > 1 || now.stops:
 		p.share = max(p.share*less, p.least, slowest)
-	case now.much < little:
+	case now.much < little && mayGrow:
 		p.share = min(p.share+more, 1)
 	}
 }
@@ -201,6 +201,8 @@ type throttle struct {
 	textAt time.Time
 	slot   keeper // the move's own
 	aged   float64
+	// paced: work has rested for the rate that it may have, since the last look. How little that leaves to give way to says nothing of what all of the work would take.
+	paced bool
 }
 
 // giveWay begins to look at the shards for work that writes to one of them.
@@ -285,7 +287,8 @@ func (t *throttle) look(ctx context.Context) {
 // conclude follows what was found.
 func (t *throttle) conclude(worst pressure, hurry bool) {
 	t.now, t.hurry = worst, hurry
-	t.pace.follow(worst)
+	t.pace.follow(worst, !t.paced)
+	t.paced = false
 	if time.Since(t.textAt) < sayEvery {
 		return
 	}
@@ -359,6 +362,7 @@ func (t *throttle) rest(ctx context.Context, worked time.Duration, bytes int64, 
 		if limits.MaxRate > 0 && streams > 0 {
 			if paced := time.Duration(float64(bytes)*float64(streams)/float64(limits.MaxRate)*float64(time.Second)) - worked; paced > least {
 				least, by = paced, ByRate
+				t.restsForRate()
 			}
 		}
 		left := least - time.Since(began)
@@ -376,6 +380,13 @@ func (t *throttle) rest(ctx context.Context, worked time.Duration, bytes int64, 
 		}
 		t.r.mover.config.Metrics.Throttled(string(by), time.Since(started))
 	}
+}
+
+// restsForRate notes that.
+func (t *throttle) restsForRate() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.paced = true
 }
 
 // pacer slows one stream of bytes down.

@@ -11,29 +11,47 @@ import (
 func TestAPaceGivesWayQuicklyAndComesBackSlowly(t *testing.T) {
 	p := pace{share: 1}
 	high, low, fair := pressure{much: 1.5}, pressure{much: 0.2}, pressure{much: 0.9}
-	p.follow(high)
+	p.follow(high, true)
 	if p.share != less {
 		t.Errorf("after one look the share is %g", p.share)
 	}
-	p.follow(fair)
+	p.follow(fair, true)
 	if p.share != less {
 		t.Errorf("what is just right changes the share to %g", p.share)
 	}
 	for range 100 {
-		p.follow(high)
+		p.follow(high, true)
 	}
 	if p.share != slowest {
 		t.Errorf("under steady pressure the share is %g, and must be %g", p.share, slowest)
 	}
-	p.follow(low)
+	p.follow(low, false)
+	if p.share != slowest {
+		t.Errorf("without pressure the share becomes %g, though something else keeps the work slow", p.share)
+	}
+	p.follow(low, true)
 	if math.Abs(p.share-slowest-more) > 1e-9 {
 		t.Errorf("after the pressure has gone the share is %g", p.share)
 	}
 	for range 100 {
-		p.follow(low)
+		p.follow(low, true)
 	}
 	if p.share != 1 {
 		t.Errorf("without pressure the share is %g", p.share)
+	}
+}
+
+// TestARateSaysNothingOfTheShare: while there is work that rests for its rate alone, the share stays as it is, and grows when that is over.
+func TestARateSaysNothingOfTheShare(t *testing.T) {
+	th := &throttle{pace: pace{share: slowest}}
+	th.restsForRate()
+	th.conclude(pressure{}, false)
+	if th.pace.share != slowest {
+		t.Errorf("while the rate keeps the work slow the share becomes %g", th.pace.share)
+	}
+	th.conclude(pressure{}, false)
+	if th.pace.share <= slowest {
+		t.Error("the share never grows again")
 	}
 }
 

@@ -148,23 +148,35 @@ func RelationNumbers(ctx context.Context, conn *pgx.Conn, tables []topology.Tabl
 const preparedAs = `(SELECT format('transaction %s, which is prepared,', p.gid) FROM pg_locks x JOIN pg_prepared_xacts p ON p.transaction = x.transactionid
 	WHERE x.pid IS NULL AND x.locktype = 'transactionid' AND x.virtualtransaction = l.virtualtransaction)`
 
-// OldestUse names the transaction that has had one of the tables or partitions locked for longest, if that is longer than it may be; empty if there is none. Prepared ones count, and those of routers that hear nothing do not: these are the routers that hear.
+// usersSQL are the transactions that have one of the tables $1 or their partitions locked: who, since when, and whether it rests between two statements. Prepared ones count, and those of routers that hear nothing do not: these are the routers that hear, $2.
+const usersSQL = `
+	WITH locks AS (SELECT locktype, database, relation, transactionid, virtualtransaction, pid FROM pg_locks),
+		uses AS (SELECT pid, virtualtransaction FROM locks WHERE locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation IN (` + relationsOf + `)),
+		users AS (
+			SELECT format('a transaction of user %s, process %s,', a.usename, a.pid) AS who, a.xact_start AS since, starts_with(a.state, 'idle') AS rests FROM pg_stat_activity a
+			WHERE a.pid <> pg_backend_pid() AND a.backend_type = 'client backend' AND a.pid IN (SELECT pid FROM uses)
+				AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = a.pid AND b.start = a.backend_start AND b.router <> ALL ($2))
+			UNION ALL SELECT format('transaction %s, which is prepared,', p.gid), p.prepared, true FROM pg_prepared_xacts p JOIN locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.transactionid = p.transaction
+			WHERE x.virtualtransaction IN (SELECT virtualtransaction FROM uses WHERE pid IS NULL))`
+
+// OldestUse names the transaction that has had one of the tables or partitions locked for longest, if that is longer than it may be; empty if there is none.
 func OldestUse(ctx context.Context, conn *pgx.Conn, tables []topology.TableName, longest time.Duration, hearing []string) (who string, err error) {
-	err = conn.QueryRow(ctx, `
-		WITH locks AS (SELECT locktype, database, relation, transactionid, virtualtransaction, pid FROM pg_locks),
-			uses AS (SELECT pid, virtualtransaction FROM locks WHERE locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation IN (`+relationsOf+`)),
-			users AS (
-				SELECT format('a transaction of user %s, process %s,', a.usename, a.pid) AS who, a.xact_start AS since FROM pg_stat_activity a
-				WHERE a.pid <> pg_backend_pid() AND a.backend_type = 'client backend' AND a.pid IN (SELECT pid FROM uses)
-					AND NOT EXISTS (SELECT FROM cleave.backends b WHERE b.pid = a.pid AND b.start = a.backend_start AND b.router <> ALL ($3))
-				UNION ALL SELECT format('transaction %s, which is prepared,', p.gid), p.prepared FROM pg_prepared_xacts p JOIN locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.transactionid = p.transaction
-				WHERE x.virtualtransaction IN (SELECT virtualtransaction FROM uses WHERE pid IS NULL))
-		SELECT coalesce((SELECT format('%s has used the tables for %s ms', who, (extract(epoch FROM now() - since) * 1000)::bigint) FROM users WHERE since < now() - $2::interval ORDER BY since LIMIT 1), '')`,
-		namesOf(tables), longest, hearing).Scan(&who)
+	err = conn.QueryRow(ctx, usersSQL+`
+		SELECT coalesce((SELECT format('%s has used the tables for %s ms', who, (extract(epoch FROM now() - since) * 1000)::bigint) FROM users WHERE since < now() - $3::interval ORDER BY since LIMIT 1), '')`,
+		namesOf(tables), hearing, longest).Scan(&who)
 	if err != nil {
 		return "", fmt.Errorf("look who uses tables: %w", err)
 	}
 	return who, nil
+}
+
+// IsInUse says whether a transaction uses one of the tables or partitions that takes longer than a statement: it has been open for longer than that, or rests between two.
+func IsInUse(ctx context.Context, conn *pgx.Conn, tables []topology.TableName, statement time.Duration, hearing []string) (inUse bool, err error) {
+	err = conn.QueryRow(ctx, usersSQL+" SELECT EXISTS (SELECT FROM users WHERE rests OR since < now() - $3::interval)", namesOf(tables), hearing, statement).Scan(&inUse)
+	if err != nil {
+		return false, fmt.Errorf("look whether tables are in use: %w", err)
+	}
+	return inUse, nil
 }
 
 // AwaitWriters waits until all transactions have ended that have one of these tables or partitions locked for writing now, unless they are of routers that have settled. Guards whose functions

@@ -158,7 +158,7 @@ func TestWritersPastTheRoutersAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestWhoUsesTablesForLongest: prepared transactions too, and none of routers that hear nothing.
+// TestWhoUsesTablesForLongest: prepared transactions too, and none of routers that hear nothing. Those that rest between two statements count, however young they are, where more than a statement is asked for.
 func TestWhoUsesTablesForLongest(t *testing.T) {
 	c := newCluster(t, 1)
 	c.record(t)
@@ -176,6 +176,9 @@ func TestWhoUsesTablesForLongest(t *testing.T) {
 		who, err := OldestUse(t.Context(), c.conns[0], tables, longest, append([]string{}, hearing...))
 		if err != nil || (who == "") != (want == "") || !strings.HasPrefix(who, want) {
 			t.Errorf("%s: %q, %v", what, who, err)
+		}
+		if inUse, err := IsInUse(t.Context(), c.conns[0], tables, time.Hour, append([]string{}, hearing...)); err != nil || longest == 0 && inUse != (want != "") { // all of them rest
+			t.Errorf("%s: in use %t, %v", what, inUse, err)
 		}
 	}
 	expect("nobody", "", 0)
