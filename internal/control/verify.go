@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cleavedb/cleave/internal/api"
 	"github.com/cleavedb/cleave/internal/pgerr"
@@ -171,12 +172,15 @@ func (c *Cluster) verifyMoves(ctx context.Context, request VerifyRequest, tables
 		return slices.ContainsFunc(tables, func(t *topology.Table) bool { return t.Name() == name })
 	}
 	for _, move := range moves {
-		concerned := slices.ContainsFunc(tables, func(t *topology.Table) bool { return t.Keyspace().Name() == move.Keyspace })
+		concerned, wanted := slices.ContainsFunc(tables, func(t *topology.Table) bool { return t.Keyspace().Name() == move.Keyspace }), wanted
+		if move.IsWhole() { // which nobody can name: there is nothing else to look at
+			concerned, wanted = len(request.Tables) == 0 && (request.Keyspace == "" || request.Keyspace == move.Keyspace), func(topology.TableName) bool { return true }
+		}
 		if !concerned || !move.KeepsCopy() || len(request.Shards) > 0 && !slices.Contains(request.Shards, move.Source) && !slices.Contains(request.Shards, move.Target) {
 			continue
 		}
 		request.say(found, "both sides of move "+move.ID)
-		compared, err := c.compareMove(ctx, move, wanted)
+		compared, err := c.compareMove(ctx, move, wanted, request.MaxRate)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -196,9 +200,13 @@ func (c *Cluster) verifyMoves(ctx context.Context, request VerifyRequest, tables
 }
 
 // compareMove compares both sides of a move, and again if it has gone on to another phase meanwhile. One that keeps no copy any more has nothing to compare: its leavings are looked for like all strays.
-func (c *Cluster) compareMove(ctx context.Context, move *reshard.Move, wanted func(topology.TableName) bool) ([]reshard.Compared, error) {
+func (c *Cluster) compareMove(ctx context.Context, move *reshard.Move, wanted func(topology.TableName) bool, maxRate int64) ([]reshard.Compared, error) {
+	rest := func(ctx context.Context, took time.Duration, bytes int64) error {
+		verify.Rest(ctx, took, bytes, maxRate)
+		return ctx.Err()
+	}
 	for move.KeepsCopy() {
-		compared, err := c.mover.CompareSides(ctx, move, wanted)
+		compared, err := c.mover.CompareSides(ctx, move, wanted, rest)
 		if !errors.Is(err, reshard.ErrMovedOn) {
 			return compared, err
 		}

@@ -64,8 +64,8 @@ func (m *Move) adopt(ctx context.Context, s *store.Store, now *topology.Map) err
 		if err != nil {
 			return err
 		}
-		back := course{from: m.Target, to: m.Source, whole: m.isWhole()}
-		if alike && !m.isWhole() && is == back.turned() { // it had been rolled back; of whole tables that looks as if they had never moved
+		back := course{from: m.Target, to: m.Source, whole: m.IsWhole()}
+		if alike && !m.IsWhole() && is == back.turned() { // it had been rolled back; of whole tables that looks as if they had never moved
 			m.RollsBack = true
 			m.Phase = Cleaning
 		}

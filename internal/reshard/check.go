@@ -19,7 +19,7 @@ func (m *Move) Check(now *topology.Map) error {
 	k := now.Keyspace(m.Keyspace)
 	source, target := now.Shard(m.Source), now.Shard(m.Target)
 	switch {
-	case k == nil && !m.isWhole():
+	case k == nil && !m.IsWhole():
 		return &topology.NotFoundError{Kind: "keyspace", Name: m.Keyspace}
 	case source == nil:
 		return &topology.NotFoundError{Kind: "shard", Name: m.Source}
@@ -27,11 +27,11 @@ func (m *Move) Check(now *topology.Map) error {
 		return &topology.NotFoundError{Kind: "shard", Name: m.Target}
 	case m.Source == m.Target:
 		return errors.New("source and target are the same shard")
-	case len(m.Ranges)+len(m.Pins) == 0 && !m.isWhole():
+	case len(m.Ranges)+len(m.Pins) == 0 && !m.IsWhole():
 		return errors.New("there is nothing to move")
 	case target.State() != topology.Active:
 		return fmt.Errorf("shard %q is %s, and takes nothing new", m.Target, target.State())
-	case m.isWhole() && len(m.tables(now)) < len(m.Whole):
+	case m.IsWhole() && len(m.tables(now)) < len(m.Whole):
 		return errors.New("not all of the tables are on one shard alone")
 	case len(m.tables(now)) == 0:
 		return errNoTables
@@ -62,7 +62,7 @@ func OnlyMap(err error) bool { return errors.Is(err, errNoTables) }
 
 // markedIn is what the map says of the move's parts, whose keys need not be pinned yet.
 func (m *Move) markedIn(now *topology.Map) (mark, bool, error) {
-	if m.isWhole() {
+	if m.IsWhole() {
 		return m.marked(now)
 	}
 	pins, err := m.missingPins(now.Keyspace(m.Keyspace))
@@ -142,7 +142,7 @@ func (r *run) check(ctx context.Context) error {
 // checkServers looks at both.
 func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 	move := r.state()
-	if move.isWhole() {
+	if move.IsWhole() {
 		return r.checkWhole(ctx, now)
 	}
 	for i, side := range move.sides() {
@@ -158,7 +158,7 @@ func (r *run) checkServers(ctx context.Context, now *topology.Map) error {
 
 // checkViews sees that there can be views of what a shard owns for all that reads the tables: they are made, and taken back.
 func (r *run) checkViews(ctx context.Context) error {
-	if r.state().isWhole() {
+	if r.state().IsWhole() {
 		return nil
 	}
 	return r.on(ctx, r.state().Source, func(ctx context.Context, conn *pgx.Conn) error {

@@ -187,7 +187,7 @@ func (r *run) clean(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if move.isWhole() {
+	if move.IsWhole() {
 		return r.cleanWhole(ctx, now, is, alike)
 	}
 	if is != plain(c.to) { // or it has been done before
@@ -269,7 +269,7 @@ func (r *run) cancel(ctx context.Context) error {
 		})
 	case alike && (is.held || c.isClosing(is)):
 		return r.letGo(ctx)
-	case alike && move.isWhole() && len(move.Published) > 0 && is.owner == move.Source: // of a switch that nobody has taken back: a store that was lost knows of none
+	case alike && move.IsWhole() && len(move.Published) > 0 && is.owner == move.Source: // of a switch that nobody has taken back: a store that was lost knows of none
 		if err := r.letGo(ctx); err != nil {
 			return err
 		}
@@ -278,7 +278,7 @@ func (r *run) cancel(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case move.isWhole():
+	case move.IsWhole():
 		err = r.cancelWhole(ctx, now, is, alike)
 	case alike && is == c.announced():
 		if err := r.deleteRows(ctx, now, move.Target); err != nil {
@@ -336,7 +336,7 @@ func (r *run) withdraw(ctx context.Context, is, next mark) error {
 // forget removes views, marks, origins and what was noted of tables.
 func (r *run) forget(ctx context.Context, now *topology.Map) error {
 	move := r.state()
-	if !move.isWhole() {
+	if !move.IsWhole() {
 		if err := r.guards(ctx, now, (*shard.Plan).Relax); err != nil { // before what they ask goes
 			return err
 		}
@@ -352,7 +352,7 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 		return err
 	}
 	failpoint.Hit("move.forgotten")
-	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil || move.isWhole() {
+	if _, err := r.mover.config.Store.EndMove(ctx, move.ID); err != nil || move.IsWhole() {
 		return err
 	}
 	// A shard that has joined meanwhile was given what the move needs.
@@ -366,7 +366,7 @@ func (r *run) forget(ctx context.Context, now *topology.Map) error {
 func (r *run) forgetOn(ctx context.Context, conn *pgx.Conn, name string) error {
 	move := r.state()
 	forgetTables := func() error { return r.unwatchWhole(ctx, conn) }
-	if !move.isWhole() {
+	if !move.IsWhole() {
 		forgetTables = func() error { return r.dropViews(ctx, conn) }
 	}
 	if err := forgetTables(); err != nil {
@@ -435,11 +435,27 @@ func (r *run) deleteRows(ctx context.Context, now *topology.Map, side string) er
 				}
 			}
 		}
-		return nil
+		return shard.Harden(ctx, conn) // nobody looks for these rows any more when the map says that nobody has a copy
 	})
 }
 
+// deleteFrom deletes rows of a leaf, and again if others were put onto pages that it had passed.
 func (r *run) deleteFrom(ctx context.Context, conn *pgx.Conn, slowly *throttle, leaf shard.Leaf, where string) error {
+	for {
+		before, err := shard.FileOf(ctx, conn, leaf)
+		if err != nil {
+			return err
+		}
+		if err := r.deletePages(ctx, conn, slowly, leaf, where); err != nil {
+			return err
+		}
+		if now, err := shard.FileOf(ctx, conn, leaf); err != nil || now == before {
+			return err
+		}
+	}
+}
+
+func (r *run) deletePages(ctx context.Context, conn *pgx.Conn, slowly *throttle, leaf shard.Leaf, where string) error {
 	step, deleted := int64(fewestPages), int64(0)
 	for from := int64(0); from == 0 || from < leaf.Pages; {
 		to := from + step

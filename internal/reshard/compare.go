@@ -25,6 +25,8 @@ type comparing struct {
 	pause func(context.Context, time.Duration)
 	// rest gives way when a part of a table was read.
 	rest shard.AfterPart
+	// late looks why changes have not come over for a time, and fails if there is nothing to wait for.
+	late func(context.Context, time.Duration) error
 }
 
 // side is one of the two: a connection that reads rows there, and one that holds what it reads still.
@@ -65,8 +67,13 @@ func (c *comparing) atOnce(ctx context.Context, read func(owner, copied *shard.S
 	return read(owner, copied)
 }
 
-// hurry is for comparisons that somebody waits for.
-func hurry(context.Context, time.Duration, int64) error { return nil }
+// tooLate is for comparisons that somebody waits for.
+func tooLate(_ context.Context, waited time.Duration) error {
+	if waited < time.Minute {
+		return nil
+	}
+	return fmt.Errorf("changes have not come over for %s", waited.Round(time.Second))
+}
 
 // comparer is what connections are called that compare on demand.
 const comparer = "cleave/verify"
@@ -150,10 +157,27 @@ func (c *comparing) digests(ctx context.Context, comparison *shard.Comparison, w
 
 // pass waits until all that was committed by the owner has come to the copy.
 func (c *comparing) pass(ctx context.Context) error {
-	waiting, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	return shard.AwaitMark(waiting, c.owner.reads, c.copy.reads, c.move, c.marks+time.Now().UTC().Format(time.RFC3339Nano))
+	mark, err := c.leaveMark(ctx)
+	if err != nil {
+		return err
+	}
+	for began := time.Now(); ; {
+		if has, err := shard.MarkComes(ctx, c.copy.reads, c.move, mark, lateAfter); err != nil || has {
+			return err
+		}
+		if err := c.late(ctx, time.Since(began)); err != nil {
+			return err
+		}
+	}
 }
+
+func (c *comparing) leaveMark(ctx context.Context) (mark string, err error) {
+	mark = c.marks + time.Now().UTC().Format(time.RFC3339Nano)
+	return mark, shard.LeaveMark(ctx, c.owner.reads, c.move, mark)
+}
+
+// lateAfter is how long changes may take to come over until it is looked why.
+const lateAfter = 5 * time.Second
 
 // sides are rows of both sides: what identifies each, and a hash of it.
 type sides struct{ mine, theirs map[string]string }
@@ -176,7 +200,7 @@ type doubt struct {
 	arrives bool
 }
 
-// lookAgain looks at rows that differ until no difference is left. What differs in every round counts, unless changes of it were seen to arrive in each: of a row that the copy does not have they never do.
+// lookAgain looks at rows that differ until no difference is left. What differs in every round counts, unless changes of it were seen to arrive in each: of a row that the copy does not have they never do. Such rows nobody may write while they are looked at once more, if they can be looked up.
 func (c *comparing) lookAgain(ctx context.Context, comparison *shard.Comparison, where string, buckets []int32, doubts map[string]doubt) (left []string, err error) {
 	for range compareRounds {
 		if len(doubts) == 0 {
@@ -192,13 +216,85 @@ func (c *comparing) lookAgain(ctx context.Context, comparison *shard.Comparison,
 		}
 		doubts = stillDiffering(doubts, found.mine, found.theirs, false)
 	}
+	var busy []string
 	for key, d := range doubts {
-		if !d.arrives {
+		if d.arrives {
+			busy = append(busy, key)
+		} else {
 			left = append(left, key)
+		}
+	}
+	if len(busy) > 0 && comparison.FindsRows() {
+		wrong, err := c.whileLocked(ctx, comparison, where, busy)
+		if left = append(left, wrong...); err != nil && len(left) == 0 { // or enough is known
+			return nil, err
 		}
 	}
 	slices.Sort(left)
 	return left, nil
+}
+
+const (
+	// lockedAtOnce is how many rows nobody may write at a time, lockedWithin how long it may take to get them, and lockedAtMost how long changes may take to come over then. All of it is less than the time after which servers look for deadlocks: it is not for others to give up.
+	lockedAtOnce = 20
+	lockedWithin = 300 * time.Millisecond
+	lockedAtMost = 500 * time.Millisecond
+	// lockTries is how often it is tried to have rows to oneself, and to have their changes come over meanwhile.
+	lockTries = 10
+)
+
+// whileLocked compares rows that are written all the time, while nobody may: what is written arrives, but that does not say that the rest of the row is right.
+func (c *comparing) whileLocked(ctx context.Context, comparison *shard.Comparison, where string, keys []string) (wrong []string, err error) {
+	for some := range slices.Chunk(keys, lockedAtOnce) {
+		for try := 1; ; try++ {
+			more, err := c.compareLocked(ctx, comparison, where, some)
+			if errors.Is(err, shard.ErrNotFindable) {
+				break // what is known of them has to do
+			}
+			if err == nil {
+				wrong = append(wrong, more...)
+				break
+			}
+			if try == lockTries || ctx.Err() != nil {
+				return nil, fmt.Errorf("compare rows that are written all the time, such as the one with key %s: %w", some[0], err)
+			}
+			c.pause(ctx, time.Duration(try)*100*time.Millisecond)
+		}
+	}
+	return wrong, nil
+}
+
+// compareLocked names those of some rows that differ while the owner's cannot be written. Those that the owner does not have cannot be kept from being there the next moment; where that goes on and on, their copies come and go as a whole.
+func (c *comparing) compareLocked(ctx context.Context, comparison *shard.Comparison, where string, keys []string) (wrong []string, err error) {
+	tx, err := c.owner.holds.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", lockedWithin.Milliseconds())); err != nil {
+		return nil, err
+	}
+	mine, err := comparison.LockRowsWith(ctx, tx, where, keys)
+	if err != nil {
+		return nil, err
+	}
+	if mark, err := c.leaveMark(ctx); err != nil {
+		return nil, err
+	} else if has, err := shard.MarkComes(ctx, c.copy.reads, c.move, mark, lockedAtMost); err != nil {
+		return nil, err
+	} else if !has {
+		return nil, errors.New("changes come over too late")
+	}
+	theirs, err := comparison.RowsWith(ctx, c.copy.reads, where, keys)
+	if err != nil {
+		return nil, err
+	}
+	for key, hash := range mine {
+		if theirs[key] != hash {
+			wrong = append(wrong, key)
+		}
+	}
+	return wrong, nil
 }
 
 // rowsNow are rows in doubt as they are now: those alone, if they can be looked up, and else all of their buckets.
@@ -273,13 +369,13 @@ func (m *Move) KeepsCopy() bool {
 	return m.Phase == Ready || m.Phase == Switched && m.WayBack
 }
 
-// CompareSides compares both sides of a move that [Move.KeepsCopy], for the tables that are wanted. It fails with [ErrMovedOn] if the move has left its phase before it was done. It is for whoever wants to know; the move
+// CompareSides compares both sides of a move that [Move.KeepsCopy], for the tables that are wanted, and rests as it is told after each part. It fails with [ErrMovedOn] if the move has left its phase before it was done. It is for whoever wants to know; the move
 // itself compares them before it switches.
-func (v *Mover) CompareSides(ctx context.Context, m *Move, wanted func(topology.TableName) bool) ([]Compared, error) {
+func (v *Mover) CompareSides(ctx context.Context, m *Move, wanted func(topology.TableName) bool, rest shard.AfterPart) ([]Compared, error) {
 	staying, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { v.watchPhase(staying, m, cancel) })
-	compared, err := v.compareSides(staying, m, wanted)
+	compared, err := v.compareSides(staying, m, wanted, rest)
 	cancel(nil)
 	watching.Wait()
 	if ctx.Err() != nil {
@@ -307,7 +403,7 @@ func (v *Mover) watchPhase(ctx context.Context, m *Move, end context.CancelCause
 	}
 }
 
-func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.TableName) bool) ([]Compared, error) {
+func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.TableName) bool, rest shard.AfterPart) ([]Compared, error) {
 	now, err := v.config.Store.Map(ctx)
 	if err != nil {
 		return nil, err
@@ -320,7 +416,7 @@ func (v *Mover) compareSides(ctx context.Context, m *Move, wanted func(topology.
 	if m.Phase == Switched {
 		owner, copied = copied, owner
 	}
-	c := &comparing{move: m.ID, marks: "asked " + NewID() + " ", pause: doze, rest: hurry}
+	c := &comparing{move: m.ID, marks: "asked " + NewID() + " ", pause: doze, rest: rest, late: tooLate}
 	defer v.dropMarks(ctx, now, c.move, c.marks, owner, copied)
 	to := func(name string) (side, error) {
 		return openSide(func(settings string) (*pgx.Conn, error) { return v.connect(ctx, now, name, comparer, settings) })

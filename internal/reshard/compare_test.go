@@ -36,7 +36,7 @@ func TestRowsThatStayDifferent(t *testing.T) {
 	}
 }
 
-// TestWhatDiffersIsFoundAmongWrites: what is missing, changed and there in vain on the copy is told from what is only late, however many rows are written meanwhile, in tables with a key and without, in fewer rows than are in memory at a time and in more.
+// TestWhatDiffersIsFoundAmongWrites: what is missing, changed and there in vain on the copy is told from what is only late, however many rows are written meanwhile, and the same row all the time, in tables with a key and without, in fewer rows than are in memory at a time and in more.
 func TestWhatDiffersIsFoundAmongWrites(t *testing.T) {
 	usual := rowsAtOnce
 	t.Cleanup(func() { rowsAtOnce = usual })
@@ -62,10 +62,10 @@ func TestWhatDiffersIsFoundAmongWrites(t *testing.T) {
 		if _, _, err := shard.Install(t.Context(), conn); err != nil {
 			t.Fatal(err)
 		}
-		for _, table := range []string{"keyed (id int PRIMARY KEY, n int NOT NULL)", "keyless (id int, n int NOT NULL)"} {
+		for _, table := range []string{"keyed (id int PRIMARY KEY, n int NOT NULL, body text)", "keyless (id int, n int NOT NULL)"} {
 			run(conn, "CREATE TABLE public."+table)
 		}
-		run(conn, "INSERT INTO public.keyed SELECT i, 0 FROM generate_series(1, 5000) AS i; INSERT INTO public.keyless SELECT i, 0 FROM generate_series(1, 5000) AS i; ANALYZE")
+		run(conn, "INSERT INTO public.keyed SELECT i, 0 FROM generate_series(1, 5000) AS i; ALTER TABLE public.keyed ALTER body SET STORAGE EXTERNAL; UPDATE public.keyed SET body = repeat('x', 4000) WHERE id IN (98, 99); INSERT INTO public.keyless SELECT i, 0 FROM generate_series(1, 5000) AS i; ANALYZE")
 	}
 	run(owner, "ALTER TABLE public.keyless REPLICA IDENTITY FULL", "CREATE PUBLICATION both_sides FOR TABLE cleave.marks, public.keyed, public.keyless", "SELECT pg_create_logical_replication_slot('both_sides', 'pgoutput')")
 	run(copied, fmt.Sprintf("CREATE SUBSCRIPTION both_sides CONNECTION '%s' PUBLICATION both_sides WITH (create_slot = false, copy_data = false)", servers[0].DSN("postgres")))
@@ -80,24 +80,27 @@ func TestWhatDiffersIsFoundAmongWrites(t *testing.T) {
 		run(copied, "DELETE FROM public."+table+" WHERE id = 11", "UPDATE public."+table+" SET n = 5 WHERE id = 12", "INSERT INTO public."+table+" VALUES (-13, 0)")
 	}
 
+	run(copied, "UPDATE public.keyed SET body = repeat('y', 4000) WHERE id = 99") // which comes with no other change of that row
+
 	writing, stop := context.WithCancel(t.Context())
 	var writers sync.WaitGroup
 	defer writers.Wait()
 	defer stop()
-	writes := func(table string, pause time.Duration) {
+	writes := func(table string, first, rows int, pause time.Duration) {
 		conn := connect(servers[0])
 		writers.Go(func() {
 			for i := 0; writing.Err() == nil; i++ {
 				doze(writing, pause)
-				if _, err := conn.Exec(context.Background(), fmt.Sprintf("UPDATE public.%s SET n = n + 1 WHERE id = %d", table, 100+i%200)); err != nil {
+				if _, err := conn.Exec(context.Background(), fmt.Sprintf("UPDATE public.%s SET n = n + 1 WHERE id = %d", table, first+i%rows)); err != nil {
 					t.Errorf("write: %v", err)
 					return
 				}
 			}
 		})
 	}
-	writes("keyed", time.Millisecond)
-	writes("keyless", 20*time.Millisecond) // its rows are looked for one by one on the copy
+	writes("keyed", 100, 200, time.Millisecond)
+	writes("keyed", 98, 2, 0)
+	writes("keyless", 100, 200, 20*time.Millisecond) // its rows are looked for one by one on the copy
 
 	side := func(server *localpg.Server) side {
 		s, err := openSide(func(settings string) (*pgx.Conn, error) {
@@ -114,10 +117,10 @@ func TestWhatDiffersIsFoundAmongWrites(t *testing.T) {
 	c := &comparing{move: "m1", marks: "compare ", owner: side(servers[0]), copy: side(servers[1]), pause: doze, rest: func(context.Context, time.Duration, int64) error {
 		parts++
 		return nil
-	}}
+	}, late: tooLate}
 	for _, at := range []int64{usual, 20} {
 		rowsAtOnce = at
-		for table, want := range map[string][]string{"keyed": {"(-13)", "(11)", "(12)"}, "keyless": {"(-13,0)", "(11,0)", "(12,0)", "(12,5)"}} {
+		for table, want := range map[string][]string{"keyed": {"(-13)", "(11)", "(12)", "(99)"}, "keyless": {"(-13,0)", "(11,0)", "(12,0)", "(12,5)"}} {
 			parts = 0
 			rows, differing, err := c.table(t.Context(), topology.TableName{Schema: "public", Name: table}, "t.id < 4000")
 			if err != nil || rows != 3999 {

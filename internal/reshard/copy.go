@@ -34,7 +34,7 @@ func (r *run) copy(ctx context.Context) error {
 	} else if beats, err = r.copyRows(ctx, now); err != nil || r.state().Phase != Copying { // somebody may want something else by now
 		return err
 	}
-	if r.state().isWhole() {
+	if r.state().IsWhole() {
 		if err := r.completeWhole(ctx, now); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (r *run) clear(ctx context.Context, now *topology.Map) error {
 	if err := r.carryNothing(ctx); err != nil { // also if one of both is away: the other must not keep changes for that
 		return err
 	}
-	if move.isWhole() {
+	if move.IsWhole() {
 		if err := r.makeWhole(ctx, now, move.Target); err != nil {
 			return err
 		}

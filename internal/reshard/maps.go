@@ -50,7 +50,7 @@ var errOtherMap = errors.New("the shard map says something else of what moves")
 // marked returns what the map says of the move's ranges and pins; false if that is not one thing. A range that is larger than the move's says it too: others may have merged it with its neighbour. Statements are held while this is asked, so
 // nothing else of the keyspace is looked at.
 func (m *Move) marked(now *topology.Map) (mark, bool, error) {
-	if m.isWhole() {
+	if m.IsWhole() {
 		is, alike := m.markedWhole(now)
 		return is, alike, nil
 	}
@@ -113,7 +113,7 @@ func (r *run) publish(ctx context.Context, next mark, asking []string, expected 
 		switch move := r.state(); {
 		case len(move.Published) > 0 && move.course().advances(is, next) && !slices.Equal(move.tableTexts(now), move.Published):
 			return nil, stop("a table was declared after the move began: cancel it and start it again")
-		case len(move.Published) == 0 && !move.isWhole() && len(move.tables(now)) > 0: // only the map was to change, and now there may be rows
+		case len(move.Published) == 0 && !move.IsWhole() && len(move.tables(now)) > 0: // only the map was to change, and now there may be rows
 			return nil, fmt.Errorf("%w: a table was declared meanwhile", errOtherMap)
 		}
 		return now.Next(append(r.state().changes(next), asks(now.Version()+1, asking)...)...)
@@ -137,7 +137,7 @@ func asks(version uint64, shards []string) []topology.Change {
 
 // changes are those of a map after which it says something of all that the move moves. Ranges are split where the move's begin and end.
 func (m *Move) changes(next mark) []topology.Change {
-	if m.isWhole() {
+	if m.IsWhole() {
 		return m.changesWhole(next)
 	}
 	var changes []topology.Change
@@ -167,7 +167,7 @@ func (k mark) copies() []topology.CopySpec {
 
 // selection is the set of keys that moves, as rows have them.
 func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
-	if m.isWhole() {
+	if m.IsWhole() {
 		return shard.Everything(), nil
 	}
 	k := now.Keyspace(m.Keyspace)
@@ -207,7 +207,7 @@ func (m *Move) selection(now *topology.Map) (shard.Selection, error) {
 func (m *Move) tables(now *topology.Map) []*topology.Table {
 	var tables []*topology.Table
 	for _, t := range now.Tables() {
-		if m.isWhole() {
+		if m.IsWhole() {
 			if t.Kind() == topology.Single && slices.Contains(m.Whole, t.Name().String()) {
 				tables = append(tables, t)
 			}

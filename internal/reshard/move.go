@@ -173,8 +173,9 @@ type Move struct {
 	Lacks  bool   `json:"lacks,omitempty"`
 	// Switches are the last attempts to switch, and how long statements were held for each.
 	Switches []Attempt `json:"switches,omitempty"`
-	// Verified is what the comparison came to.
-	Verified string `json:"verified,omitempty"`
+	// Equal are the tables that the comparison has found equal, with how many rows, while it goes on; and Verified is what it came to.
+	Equal    map[string]int64 `json:"equal,omitempty"`
+	Verified string           `json:"verified,omitempty"`
 	// Cleaned is how many rows were deleted where they are not owned.
 	Cleaned int64 `json:"cleaned,omitempty"`
 	// RollsBack: what goes on is in the other direction. Backward: it has been switched back, or was cancelled, so the target's rows are the ones that go.
@@ -263,9 +264,9 @@ type course struct {
 
 func (m *Move) course() course {
 	if m.RollsBack {
-		return course{m.Target, m.Source, m.isWhole()}
+		return course{m.Target, m.Source, m.IsWhole()}
 	}
-	return course{m.Source, m.Target, m.isWhole()}
+	return course{m.Source, m.Target, m.IsWhole()}
 }
 
 // Bytes is how much was copied so far.

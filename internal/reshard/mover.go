@@ -247,7 +247,7 @@ func open(all []*Move) []*Move {
 // queue lets a move wait for another of its keyspace; one that is not wanted any more ends.
 func (v *Mover) queue(ctx context.Context, leadership *store.Leadership, m *Move, wish store.Wish) {
 	waiting := "another move of keyspace " + m.Keyspace + " comes first"
-	if m.isWhole() {
+	if m.IsWhole() {
 		waiting = "another move of whole tables comes first"
 	}
 	cancelled := Wish(wish.Text) == Cancel && m.Phase == Asked

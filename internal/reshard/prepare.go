@@ -40,7 +40,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.checkServers(ctx, now); err != nil { // definitions are refused only since the first look
 		return err
 	}
-	if r.state().isWhole() {
+	if r.state().IsWhole() {
 		return r.prepareWhole(ctx, now)
 	}
 	if err := r.everywhere(ctx, map[int]bool{}, func(ctx context.Context, conn *pgx.Conn, name string) error {

@@ -75,7 +75,7 @@ type keeper struct {
 	age, mostAge int64
 }
 
-// look measures, and says what speaks against going on. If the shard cannot be asked, what was found last counts: the work itself finds out what has become of it.
+// look measures, and says what speaks against going on. If the shard cannot be asked, what was found last counts, but for a halt: the work itself finds out what has become of the shard, and has to go on for that.
 func (g *gauge) look(ctx context.Context, limits Limits) pressure {
 	ctx, cancel := context.WithTimeout(ctx, lookAtMost)
 	defer cancel()
@@ -85,6 +85,7 @@ func (g *gauge) look(ctx context.Context, limits Limits) pressure {
 		if ctx.Err() == nil {
 			g.r.mover.config.Logger.Debug("a shard could not be measured", "move", g.r.id, "shard", g.shard, "error", err)
 		}
+		g.last.stops = false
 		return g.last
 	}
 	g.last = found

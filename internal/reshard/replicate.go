@@ -141,7 +141,7 @@ func (r *run) catchUp(ctx context.Context) error {
 	if err := r.whileGivingWay(ctx, now, func(t *throttle) error { return r.untilClose(ctx, t) }); err != nil {
 		return err
 	}
-	if move.isWhole() {
+	if move.IsWhole() {
 		if err := r.tieWhole(ctx, now); err != nil {
 			return err
 		}
@@ -332,7 +332,7 @@ const mostStops = 4
 func (r *run) copyAgain(ctx context.Context, why string) error {
 	r.mover.config.Logger.Warn("a move copies anew", "move", r.id, "reason", why)
 	err := r.save(ctx, func(m *Move) {
-		m.Copied, m.Verified, m.WayBack = false, "", false
+		m.Copied, m.Equal, m.Verified, m.WayBack = false, nil, "", false
 		m.goTo(Copying)
 		m.Error, m.Again = why, why
 	})
@@ -374,7 +374,7 @@ func (r *run) ready(ctx context.Context) error {
 // makeWayBack makes the slot on the target for the way back, long before anybody waits, since that waits for older transactions; and the subscription that will read from it.
 func (r *run) makeWayBack(ctx context.Context) error {
 	move := r.state()
-	if move.isWhole() { // before that the target did not have the tables
+	if move.IsWhole() { // before that the target did not have the tables
 		now, err := r.current(ctx)
 		if err == nil {
 			err = r.publication(ctx, now, move.Target, move.back())

@@ -17,7 +17,7 @@ import (
 
 // moving is what keeps routers from changing what moves.
 func (m *Move) moving(tables []topology.TableName) topology.Moving {
-	if m.isWhole() {
+	if m.IsWhole() {
 		return topology.Moving{ID: m.ID, Tables: tables, Schemas: m.Schemas}
 	}
 	return topology.Moving{ID: m.ID, Keyspace: m.Keyspace, Tables: tables}

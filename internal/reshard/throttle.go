@@ -331,6 +331,12 @@ func (t *throttle) isTooOld() bool {
 	return t.aged > 1
 }
 
+// keepsTooMuch says whether the move's own slot is lost, or keeps more than it may.
+func (t *throttle) keepsTooMuch() bool {
+	slot := t.kept()
+	return slot.own && (slot.lost || slot.kept > t.r.state().Limits().MaxWAL)
+}
+
 // due is how long to rest after having worked for a time, for what reason, and whether it may not go on at all.
 func (t *throttle) due(worked time.Duration) (rest time.Duration, by Reason, stops bool) {
 	t.mu.Lock()
@@ -368,6 +374,9 @@ func (t *throttle) rest(ctx context.Context, worked time.Duration, bytes int64, 
 		left := least - time.Since(began)
 		if stops {
 			left = restAtMost
+		}
+		if t.isTooOld() || t.keepsTooMuch() { // whoever works does not go on, and says so
+			return
 		}
 		if left <= 0 {
 			return

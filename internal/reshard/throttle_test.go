@@ -1,10 +1,16 @@
 package reshard
 
 import (
+	"context"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 )
 
 // TestAPaceGivesWayQuicklyAndComesBackSlowly: multiplicatively down to a floor, additively up to all.
@@ -241,5 +247,33 @@ func TestATargetIsTriedWithAllOfItsTime(t *testing.T) {
 		if got := (trial{now}).isDue(c.bytes, c.slow, now.Add(c.passed)); got != c.due {
 			t.Errorf("%d bytes behind, slow %t, %s after the last time: %t", c.bytes, c.slow, c.passed, got)
 		}
+	}
+}
+
+// TestAHaltComesToAnEnd: whoever works goes on when a shard cannot be asked any more, to find out why, and when too much is kept for the move meanwhile, to say so.
+func TestAHaltComesToAnEnd(t *testing.T) {
+	server := pgtest.Start(t)
+	conn, err := pgx.Connect(t.Context(), server.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := &run{mover: &Mover{config: Config{Logger: slog.New(slog.DiscardHandler)}}, move: &Move{}}
+	g := &gauge{r: r, conn: conn, last: pressure{stops: true, much: 2, by: ByLag}}
+	if got := g.look(t.Context(), Limits{}.withDefaults()); got.stops || got.much != 2 {
+		t.Errorf("a shard that does not answer: %+v", got)
+	}
+	looked := make(chan struct{})
+	close(looked)
+	lost := keeper{own: true, lost: true}
+	for what, th := range map[string]*throttle{"a snapshot is too old": {aged: 1.1}, "the slot is lost": {slot: lost}, "the slot keeps too much": {slot: keeper{own: true, kept: usualMaxWAL + 1}}} {
+		th.r, th.looked, th.now = r, looked, pressure{stops: true, by: ByLag}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if th.rest(ctx, time.Second, 1, 1); ctx.Err() != nil {
+			t.Errorf("%s, and it rests for ever", what)
+		}
+		cancel()
 	}
 }

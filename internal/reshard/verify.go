@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,16 +30,25 @@ func (r *run) verify(ctx context.Context) error {
 	slowly := r.giveWay(ctx, now, "the comparison", "")
 	defer slowly.close()
 	doing := ""
-	c := &comparing{move: r.id, marks: "verify ", pause: r.sleep, rest: func(ctx context.Context, took time.Duration, bytes int64) error {
-		slowly.rest(ctx, took, bytes, 1)
-		r.say(ctx, cmp.Or(slowly.waiting(), doing), nil)
-		if slot := slowly.kept(); slot.own && (slot.lost || slot.kept > r.state().Options.MaxWAL) {
+	mayStay := func() error {
+		if slowly.keepsTooMuch() {
 			return r.staysKept(ctx)
 		}
 		if slowly.isTooOld() {
 			return stop("the shards have had as many transactions since the comparison began as autovacuum_freeze_max_age allows, and nothing that they have deleted could be vacuumed: let fewer rows move at once or faster (--throttle off), and resume the move")
 		}
 		return ctx.Err()
+	}
+	c := &comparing{move: r.id, marks: "verify ", pause: r.sleep, rest: func(ctx context.Context, took time.Duration, bytes int64) error {
+		slowly.rest(ctx, took, bytes, 1)
+		r.say(ctx, cmp.Or(slowly.waiting(), doing), nil)
+		return mayStay()
+	}, late: func(ctx context.Context, waited time.Duration) error {
+		r.say(ctx, fmt.Sprintf("%s, and changes of the last %s have still to come over", doing, waited.Round(time.Second)), nil)
+		if err := r.mayGoOn(ctx); err != nil {
+			return err
+		}
+		return mayStay()
 	}}
 	to := func(name string) (side, error) {
 		return openSide(func(settings string) (*pgx.Conn, error) { return r.connectWith(ctx, now, name, settings) })
@@ -59,16 +69,31 @@ func (r *run) verify(ctx context.Context) error {
 	for i, t := range move.tables(now) {
 		doing = fmt.Sprintf("table %s is compared, %d of %d", t.Name(), i+1, len(move.tables(now)))
 		r.say(ctx, cmp.Or(slowly.waiting(), doing), nil)
-		count, err := r.verifyTable(ctx, c, t, selection)
-		if err != nil {
-			return err
+		count, isKnown := r.state().Equal[t.Name().String()]
+		if !isKnown { // or it was compared before something went wrong, and is kept equal since
+			if count, err = r.verifyTable(ctx, c, t, selection); err != nil {
+				return err
+			}
+			if err := r.save(ctx, func(m *Move) { m.foundEqual(t.Name(), count) }); err != nil {
+				return err
+			}
 		}
 		rows += count
 	}
 	return r.save(ctx, func(m *Move) {
-		m.Verified = fmt.Sprintf("%d rows are equal", rows)
+		m.Equal, m.Verified = nil, fmt.Sprintf("%d rows are equal", rows)
 		m.goTo(Ready)
 	})
+}
+
+// foundEqual notes that a table is the same on both sides, and with how many rows.
+func (m *Move) foundEqual(table topology.TableName, rows int64) {
+	equal := maps.Clone(m.Equal)
+	if equal == nil {
+		equal = map[string]int64{}
+	}
+	equal[table.String()] = rows
+	m.Equal = equal
 }
 
 // verifyTable compares one table.

@@ -17,8 +17,8 @@ import (
 	"github.com/cleavedb/cleave/internal/topology"
 )
 
-// isWhole says whether whole tables move, each of which is on one shard alone, by themselves or with their schemas.
-func (m *Move) isWhole() bool { return len(m.Whole)+len(m.Schemas) > 0 }
+// IsWhole says whether whole tables move, each of which is on one shard alone, by themselves or with their schemas.
+func (m *Move) IsWhole() bool { return len(m.Whole)+len(m.Schemas) > 0 }
 
 // isUntouched says whether the move has made nothing yet: on shards it does so only when it is stored which tables it moves.
 func (m *Move) isUntouched() bool { return len(m.Published)+len(m.Schemas) == 0 }
@@ -544,7 +544,7 @@ func (s *switching) areAlike(ctx context.Context) error {
 
 // heldWhole are the holds of the move, whoever has begun them.
 func (r *run) heldWhole(ctx context.Context) (holds []topology.Hold, err error) {
-	if !r.state().isWhole() {
+	if !r.state().IsWhole() {
 		return nil, nil
 	}
 	state, err := r.mover.config.Store.Schema(ctx)

@@ -271,7 +271,7 @@ func (c *Comparison) eachPart(ctx context.Context, in *Still, where string, read
 		return err
 	}
 	for _, leaf := range leaves {
-		before, err := fileOf(ctx, in.reads, leaf)
+		before, err := FileOf(ctx, in.reads, leaf)
 		if err != nil {
 			return err
 		}
@@ -287,22 +287,30 @@ func (c *Comparison) eachPart(ctx context.Context, in *Still, where string, read
 			if err := after(ctx, time.Since(began), pages*blockSize); err != nil {
 				return err
 			}
+			if err := in.mayStay(ctx); err != nil {
+				return err
+			}
 		}
-		if now, err := fileOf(ctx, in.reads, leaf); err != nil {
+		if now, err := FileOf(ctx, in.reads, leaf); err != nil {
 			return err
 		} else if now != before {
-			return fmt.Errorf("table %s was written anew while it was read, by VACUUM FULL, CLUSTER, TRUNCATE or a change of its definition", leaf.Name)
+			return WrittenAnew(leaf)
 		}
 	}
 	return nil
 }
 
-// fileOf is the file that a leaf is in: who makes another one may put rows onto pages that were read before.
-func fileOf(ctx context.Context, on querier, leaf Leaf) (file string, err error) {
+// FileOf is the file that a leaf is in. Who goes through its pages looks before and behind that: VACUUM FULL, for example, makes another file, and may put rows onto pages that were passed.
+func FileOf(ctx context.Context, on querier, leaf Leaf) (file string, err error) {
 	if err = on.QueryRow(ctx, "SELECT coalesce(pg_relation_filenode($1::text::regclass), 0)::text", leaf.Name.String()).Scan(&file); err != nil {
 		return "", fmt.Errorf("see which file table %s is in: %w", leaf.Name, err)
 	}
 	return file, nil
+}
+
+// WrittenAnew says that a leaf is in another file than before.
+func WrittenAnew(leaf Leaf) error {
+	return fmt.Errorf("table %s was written anew while it was read, by VACUUM FULL, CLUSTER, TRUNCATE or a change of its definition", leaf.Name)
 }
 
 // blockSize is how large pages are, in nearly all servers. Nothing but a pace depends on it.
@@ -366,6 +374,15 @@ const keysAtOnce = 10_000
 // RowsWith are rows as they are now, by what identifies them, as [Comparison.RowsOf] tells it of them. Use it if the comparison [Comparison.FindsRows]. It fails with [ErrNotFindable] if values of the key are not what their texts say, whatever that is due to: a row
 // that is not found must not be there.
 func (c *Comparison) RowsWith(ctx context.Context, on querier, where string, identities []string) (map[string]string, error) {
+	return c.find(ctx, on, where, identities, "")
+}
+
+// LockRowsWith is [Comparison.RowsWith] in a transaction, until whose end nobody writes the rows that are found.
+func (c *Comparison) LockRowsWith(ctx context.Context, tx pgx.Tx, where string, identities []string) (map[string]string, error) {
+	return c.find(ctx, tx, where, identities, " FOR NO KEY UPDATE OF t")
+}
+
+func (c *Comparison) find(ctx context.Context, on querier, where string, identities []string, lock string) (map[string]string, error) {
 	leaves, err := Leaves(ctx, on, c.Definition.Table)
 	if err != nil {
 		return nil, err
@@ -384,7 +401,7 @@ func (c *Comparison) RowsWith(ctx context.Context, on querier, where string, ide
 			return nil, ErrNotFindable
 		}
 		for _, leaf := range leaves {
-			rows, err := on.Query(ctx, c.lookUpSQL(leaf.Name.String(), where), arguments...)
+			rows, err := on.Query(ctx, c.lookUpSQL(leaf.Name.String(), where)+lock, arguments...)
 			if err := collectHashes(rows, err, found); err != nil {
 				return nil, c.notFound(err)
 			}

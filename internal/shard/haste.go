@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -26,4 +27,12 @@ func (h Haste) do(ctx context.Context, on *pgx.Conn, into any, sql string, argum
 		query.QueryRow(func(row pgx.Row) error { return row.Scan(into) })
 	}
 	return on.SendBatch(ctx, batch).Close()
+}
+
+// Harden makes durable what was done on the server without waiting for the disk.
+func Harden(ctx context.Context, on *pgx.Conn) error {
+	if _, err := on.Exec(ctx, "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_logical_emit_message(true, 'cleave', ''::text); COMMIT"); err != nil { // it has to write something to wait for the disk
+		return fmt.Errorf("wait for the disk: %w", err)
+	}
+	return nil
 }

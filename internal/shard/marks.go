@@ -121,6 +121,23 @@ func AwaitMark(ctx context.Context, from, to *pgx.Conn, move, mark string) error
 	return passes(ctx, from, move, mark, 20*time.Millisecond, func() {}, func() (bool, error) { return HasMark(ctx, to, move, mark) })
 }
 
+// MarkComes waits until a mark has come to a shard, for so long at most, and says whether it has.
+func MarkComes(ctx context.Context, to *pgx.Conn, move, mark string, patience time.Duration) (bool, error) {
+	over := time.After(patience)
+	for pause := 300 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		if has, err := HasMark(ctx, to, move, mark); err != nil || has {
+			return has, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-over:
+			return false, nil
+		case <-ctx.Done():
+			return false, fmt.Errorf("changes have not come over: %w", ctx.Err())
+		}
+	}
+}
+
 // PassMark leaves a mark on one shard, waits until it has come to the other, and notes there, durably, that it has, and from where on the shard's own changes are its own. Others wait for that. Somebody is told when the mark is left.
 // It returns from where.
 func PassMark(ctx context.Context, from, to *pgx.Conn, move, mark, note string, left func()) (begins string, err error) {

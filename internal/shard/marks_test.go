@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cleavedb/cleave/internal/localpg"
+	"github.com/cleavedb/cleave/internal/localpg/pgtest"
 )
 
 // TestWhoHoldsABeatHoldsWhoAppliesChanges: what was committed behind a mark that is written again and again does not arrive while somebody holds that mark on the other shard, and arrives when nobody does, or whoever did is gone.
@@ -134,5 +137,27 @@ func TestWhatAMoveIsMayBeLong(t *testing.T) {
 	}
 	if known := c.read(t)[0].Moves; len(known) > 0 {
 		t.Errorf("%d moves are known that have ended", len(known))
+	}
+}
+
+// TestHardened: what was done without waiting for the disk is on it, though the server would leave it for longer.
+func TestHardened(t *testing.T) {
+	server := pgtest.StartWith(t, localpg.Config{Settings: map[string]string{"wal_writer_delay": "10s", "bgwriter_delay": "10s"}})[0]
+	conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), server.DSN("postgres")))
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	execute(t, conn, "CREATE TABLE public.t (n int); SET synchronous_commit = off")
+	execute(t, conn, "INSERT INTO public.t VALUES (1)")
+	isSafe := func(lsn string) bool {
+		return one[bool](t, conn, "SELECT pg_current_wal_flush_lsn() >= $1::pg_lsn", lsn)
+	}
+	lsn := one[string](t, conn, "SELECT pg_current_wal_insert_lsn()::text")
+	if isSafe(lsn) {
+		t.Error("the server waits for the disk whatever is asked for")
+	}
+	if err := Harden(t.Context(), conn); err != nil || !isSafe(lsn) {
+		t.Errorf("it is not on the disk: %v", err)
+	}
+	if got := one[string](t, conn, "SHOW synchronous_commit"); got != "off" {
+		t.Errorf("synchronous_commit is %s from now on", got)
 	}
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,22 @@ const noticesSoon = "SET tcp_keepalives_idle = 60; SET tcp_keepalives_interval =
 
 // stillPatience is how long a server may take to end a transaction that has done nothing.
 const stillPatience = 5 * time.Second
+
+// ErrKeptTooLong says that a still has kept from vacuum what was deleted during as many transactions as a server has at most before it vacuums tables whatever that costs.
+var ErrKeptTooLong = errors.New("the shard has had as many transactions since the comparison began as autovacuum_freeze_max_age allows, and nothing that they have deleted could be vacuumed")
+
+// mayStay fails when there has been a still for too long.
+func (s *Still) mayStay(ctx context.Context) error {
+	var tooLong bool
+	err := s.reads.QueryRow(ctx, "SELECT coalesce((SELECT age(backend_xmin) > current_setting('autovacuum_freeze_max_age')::bigint FROM pg_stat_activity WHERE pid = $1), false)", s.holds.PgConn().PID()).Scan(&tooLong)
+	switch {
+	case err != nil:
+		return fmt.Errorf("see how old a snapshot is: %w", err)
+	case tooLong:
+		return ErrKeptTooLong
+	}
+	return nil
+}
 
 // Close lets go of the snapshot. If it cannot, that ends with its connection.
 func (s *Still) Close(ctx context.Context) {

@@ -78,8 +78,24 @@ func (w *visit) close() {
 	}
 }
 
-// leaf goes through the pages. What is added while it does is read with the last ones.
+// leaf looks at all rows of a leaf. If they were put onto other pages meanwhile, some may not have been seen.
 func (w *visit) leaf(ctx context.Context, leaf shard.Leaf) error {
+	before, err := shard.FileOf(ctx, w.conn, leaf)
+	if err != nil {
+		return err
+	}
+	if err := w.pages(ctx, leaf); err != nil {
+		return err
+	}
+	now, err := shard.FileOf(ctx, w.conn, leaf)
+	if err == nil && now != before {
+		err = shard.WrittenAnew(leaf)
+	}
+	return err
+}
+
+// pages goes through the pages. What is added while it does is read with the last ones.
+func (w *visit) pages(ctx context.Context, leaf shard.Leaf) error {
 	for from := int64(0); from == 0 || from < leaf.Pages; from += pagesAtOnce {
 		to, pages := from+pagesAtOnce, int64(pagesAtOnce)
 		if to >= leaf.Pages {
@@ -100,7 +116,8 @@ func (w *visit) leaf(ctx context.Context, leaf shard.Leaf) error {
 				return err
 			}
 		}
-		w.rest(ctx, began, pages)
+		const pageSize = 8192
+		Rest(ctx, time.Since(began), pages*pageSize, w.MaxRate)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -108,13 +125,11 @@ func (w *visit) leaf(ctx context.Context, leaf shard.Leaf) error {
 	return nil
 }
 
-// rest lets others have the server for a while: a quarter of the time that a part took, or as long as the limit asks for.
-func (w *visit) rest(ctx context.Context, began time.Time, pages int64) {
-	took := time.Since(began)
+// Rest lets others have a server for a while behind the reading of some bytes: a quarter of the time that it took, or as long as a limit asks for, if there is one.
+func Rest(ctx context.Context, took time.Duration, bytes, maxRate int64) {
 	pause := took / 4
-	if w.MaxRate > 0 {
-		const pageSize = 8192
-		pause = max(pause, time.Duration(float64(pages*pageSize)/float64(w.MaxRate)*float64(time.Second))-took)
+	if maxRate > 0 {
+		pause = max(pause, time.Duration(float64(bytes)/float64(maxRate)*float64(time.Second))-took)
 	}
 	select {
 	case <-time.After(pause):
