@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -51,13 +52,16 @@ func Read(ctx context.Context, conn *pgx.Conn) (*Catalogue, error) {
 	return c, c.readHindrances(ctx, conn)
 }
 
+// readPatience is for how long a table is read for numbers of large objects: a move looks again, and takes its time.
+const readPatience = 5 * time.Second
+
 // readHindrances asks what would keep rows of the tables from being moved.
 func (c *Catalogue) readHindrances(ctx context.Context, conn *pgx.Conn) error {
 	names, tables := make([]string, len(c.Tables)), map[string]*Table{}
 	for i, t := range c.Tables {
 		names[i], tables[t.String()] = t.String(), t
 	}
-	found, err := shard.Hindrances(ctx, conn, names)
+	found, err := shard.Hindrances(ctx, conn, names, readPatience)
 	for _, h := range found {
 		tables[h.Table].Hindrances = append(tables[h.Table].Hindrances, h)
 	}

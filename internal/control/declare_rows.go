@@ -149,6 +149,9 @@ func (d *declaration) checkDeclared(ctx context.Context) error {
 	return d.noteHindrances(ctx)
 }
 
+// notePatience is for how long a table is read for what is only worth a warning, while nobody may write to it.
+const notePatience = time.Second / 2
+
 // noteHindrances warns of what would keep rows from being moved later. It is no reason to refuse: who never moves rows does not need it.
 func (d *declaration) noteHindrances(ctx context.Context) error {
 	if d.kind != topology.Sharded {
@@ -158,7 +161,7 @@ func (d *declaration) noteHindrances(ctx context.Context) error {
 	for i, table := range d.tables {
 		names[i] = table.String()
 	}
-	hindrances, err := shard.Hindrances(ctx, d.home.tx, names)
+	hindrances, err := shard.Hindrances(ctx, d.home.tx, names, notePatience)
 	for _, h := range hindrances {
 		d.findings = append(d.findings, api.Finding{
 			Severity: api.Warning, Code: string(h.Code), Message: fmt.Sprintf("rows of table %s, and of all that share its keyspace, cannot be moved to another shard: %s", h.Table, h.Message), Hint: h.Hint,

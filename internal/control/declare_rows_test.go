@@ -105,6 +105,7 @@ func TestAnApplicationMovesIn(t *testing.T) {
 		execute(t, server, "CREATE ROLE app; CREATE TABLE other (); CREATE TYPE of_others AS ENUM ('so that numbers in the catalogue differ')")
 	}
 	execute(t, servers[0], application)
+	execute(t, servers[0], "ALTER TABLE app.users ADD COLUMN picture oid; UPDATE app.users SET picture = lo_create(987654) WHERE id = 1")
 	tables := []string{"app.users", "app.orders", "app.items"}
 	before := map[string][]string{"app.countries": content(t, servers[:1], "app.countries")}
 	for _, table := range tables {
@@ -120,7 +121,7 @@ func TestAnApplicationMovesIn(t *testing.T) {
 	if len(changed.Tables) != 3 || changed.RowsMoved == 0 {
 		t.Errorf("declared %+v", changed)
 	}
-	if f := changed.Findings; len(f) != 1 || f[0].Code != "unlogged" || !strings.Contains(f[0].Message, "app.items") || !strings.Contains(f[0].Hint, "ALTER TABLE app.items SET LOGGED") {
+	if f := changed.Findings; len(f) != 2 || f[0].Code != "unlogged" || !strings.Contains(f[0].Message, "app.items") || !strings.Contains(f[0].Hint, "ALTER TABLE app.items SET LOGGED") || f[1].Code != "large_object_column" || !strings.Contains(f[1].Message, "app.users") {
 		t.Errorf("of moving rows later it says %+v", f)
 	}
 	for _, table := range tables {

@@ -207,7 +207,7 @@ func checkServer(ctx context.Context, conn *pgx.Conn, name string, tables []stri
 	if tables == nil {
 		tables = []string{}
 	}
-	hindrances, err := shard.Hindrances(ctx, conn, tables)
+	hindrances, err := shard.Hindrances(ctx, conn, tables, 0)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,10 @@ func (s *stage) refusals() (list []refusal) {
 		{1, "CREATE TABLE parent (); ALTER TABLE TABLE_T INHERIT parent", "ALTER TABLE TABLE_T NO INHERIT parent; DROP TABLE parent", "inherits"},
 		{1, "CREATE DOMAIN lo AS oid; ALTER TABLE TABLE_T ADD COLUMN content lo", "ALTER TABLE TABLE_T DROP COLUMN content; DROP DOMAIN lo", "large objects"},
 		{
+			1, "ALTER TABLE TABLE_T ADD COLUMN content oid; SET session_replication_role = replica; INSERT INTO TABLE_T (id, content) VALUES (1, lo_create(987654)); RESET session_replication_role",
+			"SET session_replication_role = replica; DELETE FROM TABLE_T; RESET session_replication_role; SELECT lo_unlink(987654); ALTER TABLE TABLE_T DROP COLUMN content", "large objects",
+		},
+		{
 			1, "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW;END'; CREATE TRIGGER noted BEFORE INSERT ON TABLE_T FOR EACH ROW EXECUTE FUNCTION noted(); ALTER TABLE TABLE_T ENABLE ALWAYS TRIGGER noted",
 			"DROP TRIGGER noted ON TABLE_T; DROP FUNCTION noted", "fires for replicated rows",
 		},
