@@ -32,7 +32,7 @@ A new one owns nothing until ranges are assigned to it, and only one that owns n
 		RunE: helpOrUnknown,
 	}
 	c.flags(cmd)
-	cmd.AddCommand(newShardList(&c), newShardShow(&c), newShardAdd(&c), newShardRemove(&c), newShardSetWeight(&c), newShardLabel(&c), newShardSetState(&c), newShardDrain(&c))
+	cmd.AddCommand(newShardList(&c), newShardShow(&c), newShardAdd(&c), newShardRemove(&c), newShardSetWeight(&c), newShardLabel(&c), newShardSetState(&c), newShardReadOnly(&c), newShardDrain(&c))
 	return cmd
 }
 
@@ -416,10 +416,28 @@ func newShardSetState(c *connection) *cobra.Command {
 			if !slices.Contains(words, args[1]) {
 				return wrongInputf("state %q is none of %s", args[1], strings.Join(words, ", "))
 			}
-			state := topology.State(args[1])
-			return updateShard(cmd, c, args[0], api.UpdateShard{State: &state})
+			return setState(cmd, c, args[0], topology.State(args[1]))
 		},
 	}
+}
+
+func newShardReadOnly(c *connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "read-only NAME",
+		Short: "Refuse writes on a shard, and go on reading",
+		Long: `Set a shard's state to read-only: statements that would change something there are refused, and say
+so (25006), reads go on. It ends with 'cleave shard set-state NAME active'.`,
+		Example: `  cleave shard read-only eu-1
+  cleave shard set-state eu-1 active    # it takes writes again`,
+		Args: needsName("shard", "NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return setState(cmd, c, args[0], topology.ReadOnly)
+		},
+	}
+}
+
+func setState(cmd *cobra.Command, c *connection, name string, state topology.State) error {
+	return updateShard(cmd, c, name, api.UpdateShard{State: &state})
 }
 
 // updateShard changes a shard and prints what it is now.
