@@ -37,9 +37,8 @@ type Load struct {
 	Slowest      atomic.Int64
 	// Think is how long a writer waits between two changes, on the average, and watchers the same or longer: on few processors those that never do could not be caught up with, and several clusters with quicker ones have no time for the moves.
 	Think time.Duration
-	// rounds is how often all fixed rows were counted up, unsure whether the last try counts.
-	rounds int64
-	unsure int64
+	// rounds is how often all fixed rows were counted up, and unsure how many tries may count besides. Of rounds as many as late were acknowledged with a warning: a shard that was away may not have its part yet.
+	rounds, unsure, late int64
 }
 
 const (
@@ -65,7 +64,7 @@ var schema = []string{
 // NewLoad makes the tables and their first rows, through a router.
 func NewLoad(ctx context.Context, c *faults.Cluster, writers int) (*Load, error) {
 	l := &Load{cluster: c, Think: 150 * time.Millisecond}
-	conn, err := l.dial(ctx, c.Routers[0])
+	conn, err := l.dial(ctx, c.Routers[0], nil)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +105,14 @@ func patiently(ctx context.Context, conn *pgx.Conn, sql string) error {
 	}
 }
 
-func (l *Load) dial(ctx context.Context, r *faults.Router) (*pgx.Conn, error) {
-	return pgx.Connect(ctx, "postgres://postgres@"+r.Listen+"/postgres?sslmode=disable&application_name=moves&connect_timeout=10")
+// dial connects to a router. What that warns of is given to a function, if there is one.
+func (l *Load) dial(ctx context.Context, r *faults.Router, warned func(*pgconn.PgConn, *pgconn.Notice)) (*pgx.Conn, error) {
+	config, err := pgx.ParseConfig("postgres://postgres@" + r.Listen + "/postgres?sslmode=disable&application_name=moves&connect_timeout=10")
+	if err != nil {
+		return nil, err
+	}
+	config.OnNotice = warned
+	return pgx.ConnectConfig(ctx, config)
 }
 
 // Start lets writers and watchers work until [Load.Stop].
@@ -169,13 +174,20 @@ type session struct {
 	l      *Load
 	random *rand.Rand
 	conn   *pgx.Conn
+	// warnings are those of this connection since somebody has looked.
+	warnings []string
 }
 
 func (s *session) get(ctx context.Context) (*pgx.Conn, error) {
 	if s.conn != nil && !s.conn.IsClosed() {
 		return s.conn, nil
 	}
-	conn, err := s.l.dial(ctx, s.l.cluster.Routers[s.random.IntN(len(s.l.cluster.Routers))])
+	s.warnings = nil
+	conn, err := s.l.dial(ctx, s.l.cluster.Routers[s.random.IntN(len(s.l.cluster.Routers))], func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		if n.Severity == "WARNING" {
+			s.warnings = append(s.warnings, n.Message)
+		}
+	})
 	if err == nil {
 		_, err = conn.Exec(ctx, "SET lock_timeout = '10s'")
 	}
@@ -239,33 +251,72 @@ func (l *Load) count(ctx context.Context) {
 	}
 }
 
-// countUp writes to all of these rows at once, and sees that each was written once.
+// countUp writes to all of these rows at once, again and again, and sees that each was written once: by what the router says, and by what is there after it, at once and a while later.
 func (l *Load) countUp(ctx context.Context) {
 	s := &session{l: l, random: rand.New(rand.NewPCG(3, 4))}
 	defer s.close()
 	for ctx.Err() == nil {
-		conn, err := s.get(ctx)
-		var tag pgconn.CommandTag
-		if err == nil {
-			l.unsure++
-			err = l.timed(func() (err error) {
-				tag, err = conn.Exec(context.WithoutCancel(ctx), "UPDATE fixed SET n = n + 1")
-				return err
-			})
-			if err == nil {
-				l.unsure--
-				l.rounds++
-			}
+		whole := l.countOnce(ctx, s)
+		for range 2 {
+			l.seeRounds(ctx, s, whole)
+			think(ctx, max(5*l.Think, 300*time.Millisecond)/2)
 		}
-		switch {
-		case err != nil:
-			l.failed(ctx, "UPDATE fixed", err)
-			s.close()
-			pause(ctx, l.Faulty)
-		case tag.RowsAffected() != fixedRows:
-			l.problem("UPDATE fixed SET n = n + 1 said %s", tag)
+	}
+}
+
+// countOnce adds one to each of these rows. It says whether all rows have the same number after it, on all shards: it has met each of them, so whatever was prepared before has ended.
+func (l *Load) countOnce(ctx context.Context, s *session) (whole bool) {
+	conn, err := s.get(ctx)
+	var tag pgconn.CommandTag
+	if err == nil {
+		l.unsure++
+		s.warnings = nil
+		err = l.timed(func() (err error) {
+			tag, err = conn.Exec(context.WithoutCancel(ctx), "UPDATE fixed SET n = n + 1")
+			return err
+		})
+	}
+	if err != nil {
+		l.failed(ctx, "UPDATE fixed", err)
+		s.close()
+		pause(ctx, l.Faulty)
+		return false
+	}
+	l.unsure--
+	l.rounds++
+	if tag.RowsAffected() != fixedRows {
+		l.problem("UPDATE fixed SET n = n + 1 said %s", tag)
+	}
+	if len(s.warnings) > 0 { // a shard may be away that does not have its part yet
+		if l.late++; !l.Faulty {
+			l.problem("UPDATE fixed SET n = n + 1 warned: %s", strings.Join(s.warnings, "; "))
 		}
-		think(ctx, max(5*l.Think, 300*time.Millisecond))
+		return false
+	}
+	l.late = 0
+	return true
+}
+
+// seeRounds reads all of these rows over all shards, while nobody else writes to them, and sees that each was counted up as often as the router has said. If they are whole, tries whose outcome was not known have counted for all of them or for none.
+func (l *Load) seeRounds(ctx context.Context, s *session, whole bool) {
+	const question = "SELECT count(*), sum(n)::bigint, min(n), max(n) FROM fixed"
+	conn, err := s.get(ctx)
+	var rows, sum, least, most int64
+	if err == nil {
+		err = l.timed(func() error { return conn.QueryRow(ctx, question).Scan(&rows, &sum, &least, &most) })
+	}
+	if err != nil {
+		l.failed(ctx, question, err)
+		s.close()
+		pause(ctx, l.Faulty)
+		return
+	}
+	if rows != fixedRows || least < l.rounds-l.late || most > l.rounds+l.unsure || sum < least*fixedRows || sum > most*fixedRows || whole && least != most {
+		l.problem("%s: %d rows with a sum of %d, each from %d to %d, and each of %d rows was counted up %d to %d times, equally often: %t", question, rows, sum, least, most, fixedRows, l.rounds-l.late, l.rounds+l.unsure, whole)
+		return
+	}
+	if whole { // now it is known
+		l.rounds, l.unsure = most, 0
 	}
 }
 
