@@ -248,14 +248,11 @@ func (c *comparing) whileLocked(ctx context.Context, comparison *shard.Compariso
 	for some := range slices.Chunk(keys, lockedAtOnce) {
 		for try := 1; ; try++ {
 			more, err := c.compareLocked(ctx, comparison, where, some)
-			if errors.Is(err, shard.ErrNotFindable) {
-				break // what is known of them has to do
-			}
 			if err == nil {
 				wrong = append(wrong, more...)
 				break
 			}
-			if try == lockTries || ctx.Err() != nil {
+			if try == lockTries || ctx.Err() != nil || errors.Is(err, shard.ErrNotFindable) {
 				return nil, fmt.Errorf("compare rows that are written all the time, such as the one with key %s: %w", some[0], err)
 			}
 			c.pause(ctx, time.Duration(try)*100*time.Millisecond)

@@ -332,14 +332,18 @@ const mostStops = 4
 func (r *run) copyAgain(ctx context.Context, why string) error {
 	r.mover.config.Logger.Warn("a move copies anew", "move", r.id, "reason", why)
 	err := r.save(ctx, func(m *Move) {
-		m.Copied, m.Equal, m.Verified, m.WayBack = false, nil, "", false
-		m.goTo(Copying)
+		m.copiesAgain()
 		m.Error, m.Again = why, why
 	})
 	if err != nil {
 		return err
 	}
 	return errElsewhere
+}
+
+func (m *Move) copiesAgain() {
+	m.Copied, m.Equal, m.Verified, m.WayBack = false, nil, "", false
+	m.goTo(Copying)
 }
 
 // errElsewhere ends a phase because the move goes on in another one.

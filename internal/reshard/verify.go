@@ -3,7 +3,6 @@ package reshard
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -107,10 +106,21 @@ func (r *run) verifyTable(ctx context.Context, c *comparing, t *topology.Table, 
 		return 0, err
 	}
 	if len(differing) > 0 {
-		if err := r.copyAgain(ctx, "the copy differs"); !errors.Is(err, errElsewhere) { // when somebody resumes it
-			return 0, err
-		}
-		return 0, stop("table %s differs between shards %q and %q in %d rows, such as the one with key %s: the move does not switch. Find out why, then resume it to copy anew, or cancel it", t.Name(), r.state().Source, r.state().Target, len(differing), differing[0])
+		return 0, r.differs(ctx, t.Name(), differing)
 	}
 	return rows, nil
+}
+
+// differs stops the move, which copies anew when somebody resumes it. Both are stored at once: somebody has to hear of it, whoever dies or wishes something in between.
+func (r *run) differs(ctx context.Context, table topology.TableName, keys []string) error {
+	move := r.state()
+	final := stop("table %s differs between shards %q and %q in %d of its rows, such as the one with key %s: the move does not switch. Find out why, then resume it to copy anew, or cancel it", table, move.Source, move.Target, len(keys), keys[0])
+	err := r.save(ctx, func(m *Move) {
+		m.copiesAgain()
+		m.Again, m.Stopped, m.Error = "", final.Error(), final.Error()
+	})
+	if err != nil {
+		return err
+	}
+	return final
 }

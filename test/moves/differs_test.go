@@ -1,15 +1,15 @@
 package moves_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cleavedb/cleave/internal/api"
+	"github.com/cleavedb/cleave/internal/failpoint/orders"
 	"github.com/cleavedb/cleave/internal/thorough"
 	"github.com/cleavedb/cleave/test/faults"
 )
@@ -22,10 +22,11 @@ const (
 	stillSum = stillRows * (stillRows + 1) / 2
 )
 
-// TestAMoveWhoseSidesDifferNeverSwitches: the copy has another value, has lost a row or has one too many when both sides are compared. The move stops and names the row, also if it is asked to switch, and the source owns everything still. Resumed it copies anew, and cancelled it leaves nothing.
+// TestAMoveWhoseSidesDifferNeverSwitches: the copy has another value, has lost a row or has one too many when both sides are compared. The move stops, whoever dies then, and names the row, also if it is asked to switch, and the source owns everything still. Resumed it copies anew, and cancelled it leaves nothing.
 func TestAMoveWhoseSidesDifferNeverSwitches(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, faults.Config{Routers: 2}, 2)
+	s.load.Faulty = true
 	conn := s.client(t)
 	execute(t, conn, "CREATE TABLE still (id bigint PRIMARY KEY, n bigint, filler text)")
 	execute(t, conn, "SELECT cleave.shard_table('still', 'id')")
@@ -44,13 +45,14 @@ func TestAMoveWhoseSidesDifferNeverSwitches(t *testing.T) {
 		above      int64
 		wish, ends string
 		always     bool // also where there is not much time
+		dies       bool // the leader, as soon as it is known
 	}{
-		{"a value differs, and it is resumed", changes, 0, "resume", "done", true},
-		{"a value differs, and it is cancelled", changes, 0, "cancel", "cancelled", false},
-		{"a row is missing, and it is cancelled", loses, 0, "cancel", "cancelled", true},
-		{"a row is missing, and it is resumed", loses, 0, "resume", "done", false},
-		{"a row too many, and it is resumed", gains, stillRows, "resume", "done", true},
-		{"a row too many, and it is cancelled", gains, stillRows, "cancel", "cancelled", false},
+		{"a value differs, and it is resumed", changes, 0, "resume", "done", true, false},
+		{"a value differs, and it is cancelled", changes, 0, "cancel", "cancelled", false, false},
+		{"a row is missing, the leader dies, and it is cancelled", loses, 0, "cancel", "cancelled", true, true},
+		{"a row is missing, and it is resumed", loses, 0, "resume", "done", false, false},
+		{"a row too many, and it is resumed", gains, stillRows, "resume", "done", true, false},
+		{"a row too many, and it is cancelled", gains, stillRows, "cancel", "cancelled", false, false},
 	} {
 		if !c.always && !thorough.Asked() {
 			continue
@@ -65,9 +67,23 @@ func TestAMoveWhoseSidesDifferNeverSwitches(t *testing.T) {
 			if tag, err := s.onShard(t, shards[1]).Exec(t.Context(), c.damage, key); err != nil || tag.RowsAffected() != 1 {
 				t.Fatalf("damaging row %d of the copy said %s, %v", key, tag, err)
 			}
+			leader, err := s.Leader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.dies {
+				if err := orders.Give(s.Orders, "move.copying", orders.Order{Act: orders.Kill, Process: leader.PID()}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			s.release(t, "move.verifying")
+			if c.dies {
+				if err := errors.Join(leader.WaitKilled(t.Context()), leader.Start()); err != nil {
+					t.Fatal(err)
+				}
+			}
 			m := s.until(t, id, "it has stopped", func(m api.Move) bool { return m.Stopped != "" || m.Phase == "done" })
-			want := fmt.Sprintf("table public.still differs between shards %q and %q in 1 rows, such as the one with key (%d)", source.Name, target.Name, key)
+			want := fmt.Sprintf("table public.still differs between shards %q and %q in 1 of its rows, such as the one with key (%d)", source.Name, target.Name, key)
 			if !strings.Contains(m.Stopped, want) || !strings.Contains(m.Error, want) {
 				t.Errorf("it is %s, stopped %q, error %q, and has to say that %s", m.Phase, m.Stopped, m.Error, want)
 			}
@@ -76,7 +92,7 @@ func TestAMoveWhoseSidesDifferNeverSwitches(t *testing.T) {
 			if m := s.await(t, id, "copying"); m.Stopped == "" || len(m.Switches) > 0 {
 				t.Errorf("it goes on: %+v", m)
 			}
-			s.isStill(t, conn, ids, source)
+			s.isStill(t, ids, source)
 			s.wish(t, id, c.wish)
 			if m = s.await(t, id, c.ends); c.ends == "cancelled" && len(m.Switches) > 0 {
 				t.Errorf("it has tried to switch: %+v", m.Switches)
@@ -86,7 +102,7 @@ func TestAMoveWhoseSidesDifferNeverSwitches(t *testing.T) {
 				owner, other = target, source
 				shards[0], shards[1] = shards[1], shards[0]
 			}
-			s.isStill(t, conn, ids, owner)
+			s.isStill(t, ids, owner)
 			if left := ask[int](t, other, "SELECT count(*) FROM still WHERE id = ANY ($1)", append(ids, key)); left != 0 {
 				t.Errorf("shard %s has %d rows of it that are not its own", other.Name, left)
 			}
@@ -100,8 +116,9 @@ func TestAMoveWhoseSidesDifferNeverSwitches(t *testing.T) {
 }
 
 // isStill sees that a shard owns rows of table still and has all of them, and that a router finds in the table what was put into it.
-func (s *stage) isStill(t *testing.T, conn *pgx.Conn, ids []int64, owner *faults.Shard) {
+func (s *stage) isStill(t *testing.T, ids []int64, owner *faults.Shard) {
 	t.Helper()
+	conn := s.client(t) // whoever led may be another process by now
 	for _, id := range ids {
 		var name string
 		if err := conn.QueryRow(t.Context(), "SELECT cleave.shard_of('still', "+itoa(id)+")").Scan(&name); err != nil || name != owner.Name {
