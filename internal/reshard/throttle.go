@@ -186,10 +186,12 @@ type throttle struct {
 	what string // "the copy"
 	// carries: it is PostgreSQL that works, and whoever waits for it says why it is slow.
 	carries bool
-	gauges  [2]*gauge
-	end     context.CancelFunc
-	ended   sync.WaitGroup
-	looked  chan struct{} // closed after the first look
+	// endsRests: whoever works looks after each rest whether too much is kept for the move, and nobody else does, so that no rest goes on when it is.
+	endsRests bool
+	gauges    [2]*gauge
+	end       context.CancelFunc
+	ended     sync.WaitGroup
+	looked    chan struct{} // closed after the first look
 	// shutting is held while what PostgreSQL does has to wait.
 	shutting sync.Mutex
 
@@ -375,7 +377,7 @@ func (t *throttle) rest(ctx context.Context, worked time.Duration, bytes int64, 
 		if stops {
 			left = restAtMost
 		}
-		if t.isTooOld() || t.keepsTooMuch() { // whoever works does not go on, and says so
+		if t.endsRests && (t.isTooOld() || t.keepsTooMuch()) {
 			return
 		}
 		if left <= 0 {

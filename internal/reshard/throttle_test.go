@@ -269,7 +269,7 @@ func TestAHaltComesToAnEnd(t *testing.T) {
 	close(looked)
 	lost := keeper{own: true, lost: true}
 	for what, th := range map[string]*throttle{"a snapshot is too old": {aged: 1.1}, "the slot is lost": {slot: lost}, "the slot keeps too much": {slot: keeper{own: true, kept: usualMaxWAL + 1}}} {
-		th.r, th.looked, th.now = r, looked, pressure{stops: true, by: ByLag}
+		th.r, th.looked, th.now, th.endsRests = r, looked, pressure{stops: true, by: ByLag}, true
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if th.rest(ctx, time.Second, 1, 1); ctx.Err() != nil {
 			t.Errorf("%s, and it rests for ever", what)

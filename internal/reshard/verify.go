@@ -26,7 +26,7 @@ func (r *run) verify(ctx context.Context) error {
 		return err
 	}
 	move := r.state()
-	slowly := r.giveWay(ctx, now, "the comparison", "")
+	slowly := r.begin(ctx, now, &throttle{what: "the comparison", endsRests: true}, "")
 	defer slowly.close()
 	doing := ""
 	mayStay := func() error {
