@@ -294,8 +294,8 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 
 const (
 	// quietPatience is for how long a moment is looked for in which nobody has to be waited for, and statementTakes how long statements take that are no reason to wait for another one.
-	quietPatience  = 500 * time.Millisecond
-	statementTakes = 5 * time.Millisecond
+	quietPatience  = 2 * time.Second
+	statementTakes = 20 * time.Millisecond
 )
 
 // awaitQuiet waits a little for a moment in which no transaction is open on the tables but for single statements: others that are, when statements begin to be held, are waited for. If there is no such moment, one will do in which none has been open for too long; if there is none of these either, it names one.
