@@ -375,6 +375,8 @@ func (m *Move) grant(wish Wish) {
 	case (wish == Cancel || wish == Finish) && m.Phase == RollingBack: // the rows stay where they are
 		m.RollsBack, m.FinishNow, m.Stopped = false, m.FinishNow || wish == Finish, ""
 		m.goTo(Switched)
+	case wish == Switch && m.Stopped != "": // or it would switch by itself when it is resumed, whatever has been found since
+		m.Error = "it was asked to switch, and has stopped: resume it first"
 	case wish == Switch && m.Phase.mayCancel():
 		m.SwitchNow, m.Paused = true, false
 	case wish == RollBack && m.Phase == Switched && m.WayBack:

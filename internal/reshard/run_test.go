@@ -150,6 +150,14 @@ func TestWishesAreGrantedInTheirTime(t *testing.T) {
 			t.Errorf("%s while %s: the direction is wrong", c.wish, c.phase)
 		}
 	}
+	m := &Move{Phase: Copying, Stopped: "both sides differ"}
+	if m.grant(Switch); m.SwitchNow || m.Error == "" {
+		t.Errorf("a switch is wished of a move that has stopped: it would come by itself, error %q", m.Error)
+	}
+	m.grant(Resume)
+	if m.grant(Switch); !m.SwitchNow || m.Error != "" {
+		t.Errorf("a switch is wished of one that was resumed, error %q", m.Error)
+	}
 }
 
 // TestASwitchThatIsNotWantedDoesNotBegin: somebody cancels between the last look and the first statement that would be held.
