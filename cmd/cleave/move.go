@@ -140,7 +140,9 @@ not follow each other, are several moves too.`,
 			}); err != nil || !wait || request.DryRun {
 				return err
 			}
-			return watchMoves(cmd, c, list.Moves)
+			return watchMoves(cmd, c, list.Moves, func(m api.Move) bool { // it goes no further by itself for now
+				return request.Manual && reshard.Phase(m.Phase) == reshard.Ready || keep > 0 && m.CanRollBack
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -158,7 +160,7 @@ not follow each other, are several moves too.`,
 	flags.BoolVar(&request.SkipVerify, "skip-verify", false, "do not compare both sides before the switch")
 	flags.StringVar(&request.Why, "why", "", "a note for others")
 	flags.BoolVar(&request.DryRun, "dry-run", false, "only say what would move")
-	flags.BoolVar(&wait, "wait", false, "show how far it is, and return when it has ended")
+	flags.BoolVar(&wait, "wait", false, "show how far it is, and return when it has ended, is ready to be switched (--manual), or can be rolled back (--keep)")
 	out.flags(cmd, formatTable, formatJSON)
 	return cmd
 }
@@ -404,7 +406,9 @@ func pointText(p []string, none string) string {
 func newMoveWatch(c *connection) *cobra.Command {
 	return &cobra.Command{
 		Use: "watch ID", Short: "Show how far a move is until it has ended", Example: "  cleave move watch k3vq2m7a", Args: moveID,
-		RunE: func(cmd *cobra.Command, args []string) error { return watchMoves(cmd, c, []api.Move{{ID: args[0]}}) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return watchMoves(cmd, c, []api.Move{{ID: args[0]}}, toTheEnd)
+		},
 	}
 }
 
@@ -414,21 +418,21 @@ const (
 	watchPatience = 30 * time.Second
 )
 
-// watchMoves shows moves, one after the other, until each has ended, has stopped, or waits for somebody.
-func watchMoves(cmd *cobra.Command, c *connection, moves []api.Move) error {
+// watchMoves shows moves, one after the other, until each has ended, has stopped or is paused, or it has come far enough.
+func watchMoves(cmd *cobra.Command, c *connection, moves []api.Move, isEnough func(api.Move) bool) error {
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	for _, m := range moves {
-		if err := watchMove(cmd, client, m.ID); err != nil {
+		if err := watchMove(cmd, client, m.ID, isEnough); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func watchMove(cmd *cobra.Command, client *api.Client, id string) error {
+func watchMove(cmd *cobra.Command, client *api.Client, id string, isEnough func(api.Move) bool) error {
 	shown := newProgress(cmd)
 	defer shown.done()
 	last := ""
@@ -454,7 +458,7 @@ func watchMove(cmd *cobra.Command, client *api.Client, id string) error {
 			shown.step("%s", watchLine(m))
 		}
 		switch {
-		case reshard.Phase(m.Phase).HasEnded():
+		case reshard.Phase(m.Phase).HasEnded(), isEnough(m):
 			return nil
 		case m.Stopped != "":
 			return fmt.Errorf("move %s has stopped: %s", m.ID, m.Stopped)
@@ -466,6 +470,9 @@ func watchMove(cmd *cobra.Command, client *api.Client, id string) error {
 		}
 	}
 }
+
+// toTheEnd is for whom only the end of a move is enough.
+func toTheEnd(api.Move) bool { return false }
 
 func untilNextLook(ctx context.Context) error {
 	select {

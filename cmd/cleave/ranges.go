@@ -147,7 +147,7 @@ ranges move. In a keyspace that places schemas the key is the name of one. The s
 			if err := printStarted(cmd.OutOrStdout(), list, false); err != nil || !wait {
 				return err
 			}
-			return watchMoves(cmd, &c, list.Moves)
+			return watchMoves(cmd, &c, list.Moves, toTheEnd)
 		},
 	}
 	c.flags(cmd)

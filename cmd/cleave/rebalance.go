@@ -190,7 +190,7 @@ was made, plan again. A plan is applied once: who does so again hears of the sam
 			if err := printStarted(cmd.OutOrStdout(), list, false); err != nil || !wait {
 				return err
 			}
-			return watchMoves(cmd, c, list.Moves)
+			return watchMoves(cmd, c, list.Moves, toTheEnd)
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is, and return when all have ended")
@@ -247,7 +247,7 @@ The home shard cannot be emptied: tables that nobody has declared stay there, un
 			if err := printStarted(w, list, false); err != nil || !wait {
 				return err
 			}
-			return watchMoves(cmd, c, list.Moves)
+			return watchMoves(cmd, c, list.Moves, toTheEnd)
 		},
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is, and return when all have ended")
