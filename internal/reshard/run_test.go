@@ -375,3 +375,30 @@ func TestATableWhoseSchemaIsPlaced(t *testing.T) {
 		}
 	}
 }
+
+// TestASwitchThatBeganInAQuietMoment waits for routers hardly longer than they take that have nothing to let go, looks for another such moment a few times, and waits then.
+func TestASwitchThatBeganInAQuietMoment(t *testing.T) {
+	const limit, taken = time.Second, "settle: router r1 has not settled at once"
+	for _, c := range []struct {
+		quiet     bool
+		failed    []string
+		published time.Duration
+		want      time.Duration
+	}{
+		{false, nil, time.Millisecond, limit / 2},
+		{true, nil, time.Millisecond, settlesSoon},
+		{true, nil, 20 * time.Millisecond, publishings * 20 * time.Millisecond},
+		{true, nil, time.Second, limit / 2},
+		{true, []string{taken, taken}, time.Millisecond, settlesSoon},
+		{true, []string{taken, taken, taken}, time.Millisecond, limit / 2},
+		{true, []string{taken, taken, taken, "close: the shard is away"}, time.Millisecond, settlesSoon},
+	} {
+		m := &Move{Options: Options{PauseLimit: limit}}
+		for _, failed := range c.failed {
+			m.attempted(Attempt{Failed: failed})
+		}
+		if got := (&switching{move: m, quiet: c.quiet}).settlesWithin(c.published); got != c.want {
+			t.Errorf("quiet %t, after %q, published within %s: it waits %s, and should wait %s", c.quiet, c.failed, c.published, got, c.want)
+		}
+	}
+}

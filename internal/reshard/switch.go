@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -54,8 +56,10 @@ type switching struct {
 	passed string
 	// heldBy is the hold that keeps routers from whole tables.
 	heldBy string
-	begun  time.Time
-	steps  []Step
+	// quiet: nobody used the tables when the switch began, but for single statements.
+	quiet bool
+	begun time.Time
+	steps []Step
 }
 
 // switchOver changes the owner, or takes the attempt back and says why.
@@ -294,7 +298,7 @@ func (s *switching) longest(ctx context.Context) (waiting string, err error) {
 
 const (
 	// quietPatience is for how long a moment is looked for in which nobody has to be waited for, and statementTakes how long statements take that are no reason to wait for another one.
-	quietPatience  = 2 * time.Second
+	quietPatience  = 4 * time.Second
 	statementTakes = 20 * time.Millisecond
 )
 
@@ -303,7 +307,7 @@ func (s *switching) awaitQuiet(ctx context.Context) (waiting string, err error) 
 	for began := time.Now(); ; doze(ctx, time.Millisecond) {
 		switch passed := time.Since(began); {
 		case passed < quietPatience:
-			if isQuiet, err := s.isQuiet(ctx); err != nil || isQuiet {
+			if s.quiet, err = s.isQuiet(ctx); err != nil || s.quiet {
 				return "", err
 			}
 		default:
@@ -625,9 +629,37 @@ func (s *switching) hold(ctx context.Context) (err error) {
 	return err
 }
 
+const (
+	// mostHasty is how many attempts in a row are taken back soon, since a transaction has begun in a moment that was quiet, and another one is looked for. Then it is waited for.
+	mostHasty = 3
+	// settlesSoon is how long routers that have nothing to let go take at least, and publishings how many times longer than a map takes to be stored.
+	settlesSoon, publishings = 15 * time.Millisecond, 5
+)
+
+// settlesWithin is how long routers may take to let go what ran before.
+func (s *switching) settlesWithin(published time.Duration) time.Duration {
+	most := s.move.Options.PauseLimit / 2
+	if !s.quiet || s.move.hasty() >= mostHasty {
+		return most
+	}
+	return min(most, max(settlesSoon, publishings*published))
+}
+
+// hasty is how many of the last attempts have not settled.
+func (m *Move) hasty() (count int) {
+	for _, a := range slices.Backward(m.Switches) {
+		if !strings.HasPrefix(a.Failed, "settle: ") {
+			break
+		}
+		count++
+	}
+	return count
+}
+
 // settle waits until routers have let go what ran before.
 func (s *switching) settle(ctx context.Context) error {
-	patience, cancel := context.WithTimeout(ctx, s.move.Options.PauseLimit/2)
+	within := s.settlesWithin(time.Since(s.begun))
+	patience, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	ready, late, err := s.r.mover.config.Store.AwaitSettled(patience, s.now.Version())
 	if err != nil {
@@ -636,6 +668,8 @@ func (s *switching) settle(ctx context.Context) error {
 	s.settled = identifiers(ready)
 	for _, router := range late {
 		switch {
+		case within < s.move.Options.PauseLimit/2 && !s.deaf[router.ID]:
+			return fmt.Errorf("router %s has not settled at once", router.Name)
 		case router.Applied >= s.now.Version():
 			return fmt.Errorf("router %s has a transaction open on the tables", router.Name)
 		case !s.deaf[router.ID]:
