@@ -196,7 +196,7 @@ func (c *comparing) rows(ctx context.Context, comparison *shard.Comparison, wher
 // doubt is a row that has differed in every round so far.
 type doubt struct {
 	theirs string
-	// arrives: the copy's row was another one in every round, so changes reach it, and it is written all the time: it can only differ then because it was written between the two looks.
+	// arrives: the copy's row was another one in every round, so changes reach it, and it is written all the time. That explains that it differs, and does not say that it would be right without.
 	arrives bool
 }
 
@@ -239,6 +239,8 @@ const (
 	lockedAtOnce = 20
 	lockedWithin = 300 * time.Millisecond
 	lockedAtMost = 500 * time.Millisecond
+	// forsakenAfter is when a server lets rows go by itself: whoever has locked them may have been stopped.
+	forsakenAfter = 5 * time.Second
 	// lockTries is how often it is tried to have rows to oneself, and to have their changes come over meanwhile.
 	lockTries = 10
 )
@@ -268,7 +270,7 @@ func (c *comparing) compareLocked(ctx context.Context, comparison *shard.Compari
 		return nil, err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d", lockedWithin.Milliseconds())); err != nil {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL statement_timeout = %d; SET LOCAL idle_in_transaction_session_timeout = %d", lockedWithin.Milliseconds(), forsakenAfter.Milliseconds())); err != nil {
 		return nil, err
 	}
 	mine, err := comparison.LockRowsWith(ctx, tx, where, keys)
